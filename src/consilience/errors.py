@@ -71,6 +71,13 @@ class InvalidInput(ConsilienceError, ValueError):
     exit_code = 2
 
 
+class ForeignValue(Exception):
+    """The cause of an error that quotes what foreign code returned, so that the quotation stays at the party.
+
+    A model may return private rows. Outside the party this class's name is in the quotation's place.
+    """
+
+
 class KnowledgeRefused(ConsilienceError):
     """A message that crossed the boundary is not what was asked for."""
 

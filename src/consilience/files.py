@@ -16,6 +16,7 @@ from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from threading import Lock
 
 from consilience.errors import RunFailed
 
@@ -26,6 +27,12 @@ LONGEST = 1 << 24
 """Bytes of a file of settings or facts, such as a configuration."""
 
 _forcing: ContextVar[bool] = ContextVar("forcing", default=True)
+
+_sheltering = Lock()
+_shelters = 0
+"""How many blocks of :func:`privately` are entered, in whatever thread."""
+_outside = 0
+"""The process's umask before the first of them."""
 
 _NAMES_ANOTHER = bytes.fromhex("d9d505f920a163d7")
 """Ends a journal of SQLite's that names another (``writeSuperJournal`` in its ``pager.c``)."""
@@ -102,6 +109,41 @@ def without_fsync() -> Iterator[None]:
         yield
     finally:
         _forcing.reset(token)
+
+
+@contextmanager
+def privately() -> Iterator[None]:
+    """Have all files and folders that are made in this block be their user's alone: modes 0600 and 0700.
+
+    That holds whatever the process's umask is, and for whoever writes them: SQLite, a model's own library,
+    Flower, processes that are started. All that a party or a coordinator writes is written in such a block.
+    The umask is one for all threads, so files that others make meanwhile are private too.
+    """
+    global _shelters, _outside
+    with _sheltering:
+        if not _shelters:
+            _outside = os.umask(0o077)
+        _shelters += 1
+    try:
+        yield
+    finally:
+        with _sheltering:
+            _shelters -= 1
+            if not _shelters:
+                os.umask(_outside)
+
+
+def private_folder(folder: Path) -> None:
+    """Make a folder, and those above it, for this user alone; one that is there and empty becomes so.
+
+    Raises:
+        OSError: it cannot be made.
+    """
+    with privately():
+        folder.mkdir(parents=True, exist_ok=True)
+    if not any(folder.iterdir()):
+        with suppress(PermissionError):  # another user's, such as a place that a disk is mounted at
+            folder.chmod(0o700)
 
 
 @contextmanager

@@ -22,6 +22,7 @@ from consilience.site.public_rows import FOLDER
 from consilience.tasks.lifecycle import TakePublic
 from helpers.command_line import shell
 from helpers.deployed_example import Deployed, answers
+from helpers.modes import open_to_others, umask
 from helpers.party_sites import as_deployed
 
 pytestmark = [
@@ -33,7 +34,8 @@ pytestmark = [
 
 
 def test_the_same_bits_as_in_one_process_and_nothing_left_running(tmp_path: Path) -> None:
-    with Deployed(tmp_path / "heart", rounds=2) as deployed:
+    # Whoever starts them may have a umask that lets others write.
+    with Deployed(tmp_path / "heart", rounds=2) as deployed, umask(0):
         deployed.start()
         deployed.said("coordinator", "start", deployed.center, "--detach")
         again = shell("coordinator", "start", deployed.center)
@@ -54,6 +56,9 @@ def test_the_same_bits_as_in_one_process_and_nothing_left_running(tmp_path: Path
         )
         assert said["faults"] == []
         assert {entry["federation"] for entry in said["entries"]} == {"coordinator"}
+        assert not open_to_others(deployed.center / "run")
+        for name in deployed.names:
+            assert not open_to_others(deployed.folder / name / "state")
     assert deployed.different() == []
     until = time.monotonic() + 30
     while running := left_running(tmp_path):

@@ -247,6 +247,7 @@ name = "north"
 public = "public.csv"
 [data]
 path = "rows.csv"
+rows_are_independent = true
 target = "ill"
 classes = ["no", "yes"]
 [model]

@@ -16,6 +16,7 @@ from consilience import Party
 from consilience.federation.forming import negotiate
 from consilience.messages.replies import Failure
 from consilience.messages.schema import Public
+from consilience.messages.wire import encode
 from consilience.site import AUDIT, Limits, PartySite, own_secret
 from consilience.tasks.lifecycle import Checkpoint, Describe, Join, Restore
 from consilience.tasks.outgoing import answer
@@ -78,7 +79,7 @@ def test_it_is_made_once_and_is_in_nothing_else(tmp_path: Path) -> None:
         (Join(agreement=agreed(seed=1)),),
     ]:
         with PartySite(member, tmp_path) as site:
-            replies.append(repr(ask(site, *tasks)))
+            replies.append(site.answer(encode(tasks)))
         seen.add(own_secret(tmp_path))
     (secret,) = seen
     path = tmp_path / "secret"
@@ -88,7 +89,7 @@ def test_it_is_made_once_and_is_in_nothing_else(tmp_path: Path) -> None:
     assert own_secret(tmp_path / "another") != secret
     others = [file for file in tmp_path.rglob("*") if file.is_file() and file != path]
     assert tmp_path / AUDIT in others
-    for content in (*(file.read_bytes() for file in others), *(r.encode() for r in replies)):
+    for content in (*(file.read_bytes() for file in others), *replies):
         assert secret not in content and secret.hex().encode() not in content
 
 

@@ -118,4 +118,6 @@ def test_the_kind_says_whose_turn_it_is() -> None:
         assert (failure.kind, failure.reason, failure.mend) == (kind, "no", "Do.")
         assert (failure.party, failure.code) == ("a", "not-joined")
     failure = failure_of("a", ZeroDivisionError("division by zero"))
+    assert (failure.kind, failure.reason) == ("failed", "ZeroDivisionError")
+    failure = failure_of("a", ZeroDivisionError("division by zero"), trusted=True)
     assert (failure.kind, failure.reason) == ("failed", "ZeroDivisionError: division by zero")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -25,6 +27,7 @@ from consilience.transforms.budget import Budget
 from consilience.transforms.mechanisms import GaussianNoise, Mechanism
 from consilience.transforms.privacy import Accountant, BudgetExceeded
 from consilience.transforms.privacy_ledger import Release
+from consilience.validation.tables import Table
 from helpers.stub_models import Share
 
 POINTS = np.array([[0.0], [1.0], [2.0]])
@@ -176,6 +179,44 @@ def test_other_settings_of_a_mechanism_are_another_question():
     assert not np.array_equal(said[0], said[1])
     np.testing.assert_array_equal(said[0], said[2])
     assert party.privacy.accountant.spent.mu == pytest.approx(MU * 2**0.5)
+
+
+class Limits:
+    """A setting whose text tells nothing of it."""
+
+    def __init__(self, bounds: np.ndarray) -> None:
+        self.bounds = bounds
+
+    def __repr__(self) -> str:
+        return "Limits"
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        lambda bounds: bounds,
+        lambda bounds: Table({"low": bounds}),  # prints its shape
+        lambda bounds: {"of": [Public(bounds[:, None])]},
+        Limits,
+    ],
+)
+def test_a_question_has_the_content_of_settings_and_not_their_text(made: Callable[..., Any]):
+    def question(bounds: np.ndarray) -> str:
+        mechanism = NoisyLogits(0.25)
+        mechanism.clip = made(bounds)
+        return mechanism.planned(PREDICT, None).question
+
+    zeros, last = np.zeros(2000), np.zeros(2000)
+    last[-1] = 1e-12
+    assert question(zeros) == question(zeros.copy())
+    assert question(zeros) != question(last)
+
+
+def test_a_setting_without_a_digest_is_named():
+    mechanism = NoisyLogits(0.25)
+    mechanism.draw = lambda: 0.5
+    with pytest.raises(InvalidInput, match="NoisyLogits: the setting 'draw' is a function"):
+        mechanism.planned(PREDICT, None)
 
 
 def test_a_budget_that_is_spent_is_a_refusal():

@@ -15,11 +15,13 @@ from consilience.messages.schema import PRECISION, Agreement, OutputKind
 from consilience.messages.scores import RowCount
 from consilience.numerics.outcomes import outcome_of
 from consilience.validation.arrays import Array
+from consilience.validation.printing import prints_no_rows
 
 GUARANTEE = "privacy: "
 """What a note of a teacher begins with that says what was guaranteed to whom, for the head of a report."""
 
 
+@prints_no_rows
 @dataclass(frozen=True)
 class Stack:
     """Predictions of the parties, and further replies, stacked in party order.
@@ -39,6 +41,7 @@ class Stack:
     memory: Mapping[str, Any] = field(default_factory=dict)
 
 
+@prints_no_rows
 @dataclass(frozen=True)
 class Teacher:
     """The teacher of a round.

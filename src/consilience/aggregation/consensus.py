@@ -14,11 +14,13 @@ import numpy as np
 from consilience.errors import InvalidInput
 from consilience.validation.arrays import Array
 from consilience.validation.numbers import check_number
+from consilience.validation.printing import prints_no_rows
 
 Memory = Mapping[str, Any]
 """Plain numbers and arrays, so that a round's state can be written down and resumed."""
 
 
+@prints_no_rows
 @dataclass(frozen=True)
 class ConsensusUpdate:
     """A step of the consensus.

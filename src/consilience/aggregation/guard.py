@@ -40,12 +40,14 @@ from consilience.messages.scores import (
 )
 from consilience.numerics.target_units import other_unit, usual_values
 from consilience.validation.arrays import Array
+from consilience.validation.printing import prints_no_rows
 
 _HALF = 0.5
 """Without density ratios: standard deviations by which the wrong votes of a party on secret rows must
 outweigh the right ones, and votes that it must have there. A specialist is not excluded for its silence."""
 
 
+@prints_no_rows
 @dataclass(frozen=True)
 class SecretLabels:
     """Labels of some public rows, which no party knows to be labelled.
@@ -188,6 +190,7 @@ class Guard:
         ]
 
 
+@prints_no_rows
 @dataclass(frozen=True)
 class _Claims:
     """Density ratios of all parties of a round.

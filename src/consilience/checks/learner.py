@@ -17,8 +17,10 @@ from consilience.checks.expectations import expect, same_bits
 from consilience.errors import InvalidInput, RunFailed
 from consilience.learners import Learner, as_learner
 from consilience.validation.arrays import Array
+from consilience.validation.printing import prints_no_rows
 
 
+@prints_no_rows
 @dataclass(frozen=True)
 class _Case:
     """A way to make learners, and inputs to fit them on."""

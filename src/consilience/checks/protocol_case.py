@@ -17,6 +17,7 @@ from consilience.networks import LocalNetwork, Network
 from consilience.party.party import Party
 from consilience.protocols import Protocol, Round
 from consilience.validation.arrays import Array
+from consilience.validation.printing import prints_no_rows
 
 MakeParties = Callable[[], tuple[list[Party], Public]]
 """Makes fresh parties and their public data, the same every time."""
@@ -68,6 +69,7 @@ class ProtocolCase:
         return ProtocolRun(rounds, states, models)
 
 
+@prints_no_rows
 @dataclass(frozen=True)
 class ProtocolRun:
     """A run of a protocol to its end, as far as two runs are compared.

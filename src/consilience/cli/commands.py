@@ -14,6 +14,7 @@ from consilience.cli.listing import KINDS, listed
 from consilience.cli.new import questions
 from consilience.cli.output import (
     Debug,
+    Independent,
     Json,
     Mlflow,
     check_target,
@@ -95,6 +96,7 @@ def run(
     quick: Annotated[
         bool, typer.Option("--quick", help="One seed and two rounds, to see that all works.")
     ] = False,
+    independent: Independent = False,
     out: Out = None,
     trust: Trust = False,
     json_to: Json = None,
@@ -104,7 +106,8 @@ def run(
     """Run a configuration: every method with every seed."""
     with handle_errors(debug) as context:
         check_target(json_to)
-        spec = spec_of(file, settings or [], seeds, quick=quick)
+        said = ["data.rows_are_independent=true"] if independent else []
+        spec = spec_of(file, [*(settings or []), *said], seeds, quick=quick)
         start_run(spec, file, out, trust, json_to, quiet, context)
 
 
@@ -149,6 +152,7 @@ def resume(
         from consilience.experiments import resume as go_on
         from consilience.experiments import stored_spec
         from consilience.federation.run_folder import read_configuration, run_of
+        from consilience.files import privately
 
         check_target(json_to)
         found = run_of(folder)
@@ -162,7 +166,7 @@ def resume(
         if without and deployed and rounds is None and out is None:
             from consilience.cli.coordinator import begin_without
 
-            with stopping():
+            with stopping(), privately():
                 begin_without(found.parent, without, context, quiet=quiet)
             finish(found, json_to, quiet)
             return
@@ -196,7 +200,7 @@ def resume(
         if deployed:
             from consilience.cli.coordinator import go_on_to_the_end
 
-            with stopping():
+            with stopping(), privately():
                 go_on_to_the_end(found.parent, context, quiet=quiet)
             finish(found, json_to, quiet)
             return

@@ -47,6 +47,14 @@ Detach = Annotated[
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")]
 
 
+@coordinator.callback()
+def _commands(context: typer.Context) -> None:
+    """A federation between machines: start it, watch it, stop it, go on after a crash."""
+    from consilience.files import privately
+
+    context.with_resource(privately())  # of all that its commands write, and what they start
+
+
 @coordinator.command(epilog="Example: consilience coordinator init heart --parties north,south")
 def init(
     folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Where; made if need be.")],

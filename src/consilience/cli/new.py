@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar, cast, get_args
 
 import typer
 
-from consilience.cli.output import Debug, handle_errors, say, tables
+from consilience.cli.output import Debug, Independent, handle_errors, say, tables
 from consilience.cli.tables import columns_table
 from consilience.cli.trust import on_terminal
 from consilience.errors import InvalidInput, command, nearest
@@ -68,6 +68,7 @@ def new(
             metavar="SHARE|N|FILE", help="The rows that everybody sees, without their labels."
         ),
     ] = None,
+    independent: Independent = False,
     yes: Annotated[
         bool, typer.Option("--yes", "-y", help="Ask nothing: take what would be suggested.")
     ] = False,
@@ -106,6 +107,7 @@ def new(
             parties=many,
             drop=asked.drop(drop, template.suggested_drop(inputs, rows), (predicted, whose)),
             public=asked.public(public),
+            independent=independent,
         )
         if odd := template.write_study(path, study, rows):
             say(f"warning: {odd}; the configuration says that it is meant: strict = false")
@@ -127,7 +129,7 @@ class _Questions:
     """
 
     file: Path
-    rows: Table
+    rows: Table = field(repr=False)
     yes: bool
 
     def target(self, given: str | None, kind: str | None) -> tuple[str, Kind]:

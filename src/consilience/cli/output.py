@@ -24,6 +24,14 @@ Json = Annotated[
     str | None,
     typer.Option("--json", metavar="FILE", help="Write the table as JSON too; - for stdout."),
 ]
+Independent = Annotated[
+    bool,
+    typer.Option(
+        "--rows-are-independent",
+        help="Take a table in which a column seems to name persons on several rows.",
+    ),
+]
+
 Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
 Mlflow = Annotated[
     Path | None,

@@ -40,6 +40,14 @@ party = typer.Typer(
 File = Annotated[Path, typer.Argument(metavar="party.toml", help="The party's configuration.")]
 
 
+@party.callback()
+def _commands(context: typer.Context) -> None:
+    """One party, where its data is: write its configuration, check it, take part, read the log."""
+    from consilience.files import privately
+
+    context.with_resource(privately())  # of all that its commands write, and what they start
+
+
 @party.command(epilog="Example: consilience party init north")
 def init(
     folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Where; made if need be.")],

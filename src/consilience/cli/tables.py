@@ -12,6 +12,7 @@ import typer
 
 from consilience.cli.output import (
     Debug,
+    Independent,
     Json,
     check_target,
     handle_errors,
@@ -82,6 +83,7 @@ def check_table(
             metavar="refused|missing", help="What becomes of categories that are not agreed on."
         ),
     ] = "refused",
+    independent: Independent = False,
     json_to: Json = None,
     debug: Debug = False,
 ) -> None:
@@ -112,6 +114,7 @@ def check_table(
             units={name: _factor(text) for name, text in factors.items()},
             missing=missing,  # type: ignore[arg-type]  # both were checked above
             unknown=unknown,  # type: ignore[arg-type]
+            rows_are_independent=independent,
         )
         console = tables(json_to)
         console.print(

@@ -29,11 +29,13 @@ from consilience.errors import InvalidInput
 from consilience.numerics.kernels import Kernel, check_definite, gram, kernel_of
 from consilience.validation.arrays import Array, unmasked
 from consilience.validation.numbers import check_number
+from consilience.validation.printing import prints_no_rows
 
 Targets = tuple[Array, ...]
 """One array an agent, shape ``(N_a, k)``."""
 
 
+@prints_no_rows
 @dataclass(frozen=True)
 class Expansion:
     """A function ``f(x) = (1/N) Σ_a k_a(x, X^a) s_a``.

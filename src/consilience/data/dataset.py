@@ -12,9 +12,11 @@ from consilience.errors import InvalidInput
 from consilience.numerics.multilabel import rarest
 from consilience.validation.arrays import Array, unmasked
 from consilience.validation.memory import check_memory
+from consilience.validation.printing import prints_no_rows
 from consilience.validation.table_schema import Schema
 
 
+@prints_no_rows
 @dataclass(frozen=True)
 class Dataset:
     """Rows with their labels, and the names of classes and columns.

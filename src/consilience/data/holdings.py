@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from consilience.errors import InvalidInput, visible
 from consilience.validation.arrays import Array
+from consilience.validation.printing import prints_no_rows
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -25,6 +26,7 @@ BUBBLES = 20
 QUARTERS = 4
 
 
+@prints_no_rows
 @dataclass(frozen=True)
 class Holdings:
     """Counts of rows by party and class.

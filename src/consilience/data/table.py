@@ -29,8 +29,10 @@ from consilience.errors import InvalidInput, nearest
 from consilience.numerics.randomness import stream
 from consilience.validation.arrays import Array
 from consilience.validation.labels import Kind
-from consilience.validation.numbers import check_choice
+from consilience.validation.numbers import check_choice, check_flag
+from consilience.validation.printing import prints_no_rows
 from consilience.validation.table_columns import Lenient
+from consilience.validation.table_persons import check_persons
 from consilience.validation.table_remarks import group_remarks, one_spelling, says_target
 from consilience.validation.table_rows import Rows, rows_and_schema, rows_of
 from consilience.validation.table_schema import Schema
@@ -53,6 +55,7 @@ def load_table(
     test_fraction: float = 0.3,
     seed: int = 0,
     kind: Kind | None = None,
+    rows_are_independent: bool = False,
 ) -> Dataset:
     """Load a dataset from the user's own file.
 
@@ -74,10 +77,12 @@ def load_table(
         seed: of the split; the same seed gives the same one.
         kind: by default ``"classification"`` for strings, integers and booleans, and
             ``"regression"`` for floating-point numbers.
+        rows_are_independent: whether a table is taken in which a column seems to name persons on several rows
+            (:mod:`~consilience.validation.table_persons`).
 
     Raises:
         InvalidInput: a file or column that is not there (with the nearest and the known names),
-            columns that cannot be used, rows without a label, no rows.
+            columns that cannot be used, rows without a label, no rows, persons with several rows.
     """
     path = Path(path)
     named = target_columns(target, time, event, labels, where=str(path))
@@ -87,7 +92,10 @@ def load_table(
             where=str(path),
             mend="Name another column for one of them.",
         )
-    wanted = _Wanted(named, group, groups, columns, drop, as_numbers=True, kind=kind)
+    check_flag("rows_are_independent", rows_are_independent, where=str(path))
+    wanted = _Wanted(
+        named, group, groups, columns, drop, kind=kind, independent=rows_are_independent
+    )
     rows, held_out, classes = _labelled(path, wanted, test, float(test_fraction), seed)
     assert held_out is not None
     notes = rows.notes + tuple(f"in the test rows, {note}" for note in held_out.notes)
@@ -119,6 +127,7 @@ def load_own(
     columns: Sequence[str] | None = None,
     test: Path | float | None = 0.3,
     kind: Kind | None = None,
+    rows_are_independent: bool = False,
 ) -> tuple[tuple[Any, Array], tuple[Any, Array] | None, bool]:
     """Load a party's own rows, of a table as they came: the public rows say how they are read.
 
@@ -131,6 +140,7 @@ def load_own(
         columns: the input columns.
         test: a file of test rows, or the share to set aside; ``None`` for none.
         kind: ``"classification"`` or ``"regression"``.
+        rows_are_independent: as in :func:`load_table`.
 
     Returns:
         inputs (a :class:`~consilience.validation.tables.Table` or an array) and targets, names of classes or
@@ -142,7 +152,9 @@ def load_own(
     aside = test if isinstance(test, float) else None
     file = test if isinstance(test, Path) else None
     named = target_columns(target, time, event, labels, where=str(path))
-    wanted = _Wanted(named, columns=columns, as_numbers=False, kind=kind)
+    wanted = _Wanted(
+        named, columns=columns, as_numbers=False, kind=kind, independent=rows_are_independent
+    )
     rows, held_out, classes = _labelled(path, wanted, file, aside, 0)
     tests = None if held_out is None else (held_out.X, held_out.target)
     if classes is None:
@@ -180,6 +192,8 @@ class _Wanted:
     drop: Sequence[str] = ()
     as_numbers: bool = True
     kind: Kind | None = None
+    independent: bool = True
+    """Whether its rows are taken to be, whatever they hold."""
 
     @property
     def named(self) -> tuple[str, ...]:
@@ -276,6 +290,7 @@ def read_rows(
     return Rows(X if X.dtype == object else X.astype(np.float32), schema, notes=notes)
 
 
+@prints_no_rows
 @dataclass(frozen=True)
 class _Rows:
     X: Any
@@ -321,6 +336,8 @@ def _read(path: Path, wanted: _Wanted, like: Schema | None = None, *, tests: boo
     if not several:  # a target, or a time and an event
         parts[0] = values_or_classes(parts[0], wanted.target, wanted.kind, table.mark, where)
     labels = joined_target(parts, wanted.target, where)
+    if not (wanted.independent or tests):
+        check_persons(table, parts, but=(*wanted.named, wanted.group), where=where)
     if not wanted.as_numbers:
         return _Rows(inputs, labels, group)
     X, schema, notes = _inputs(inputs, where, like, unknown="missing")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -16,6 +16,7 @@ from consilience.errors import InvalidInput, nearest
 from consilience.validation.arrays import Array
 from consilience.validation.labels import Kind
 from consilience.validation.table_columns import Lenient, suggested_column
+from consilience.validation.table_persons import check_persons
 from consilience.validation.table_remarks import numbers_persons, says_target
 from consilience.validation.table_rows import own_names, rows_of
 from consilience.validation.table_schema import Column, Schema
@@ -44,7 +45,7 @@ class ColumnCheck:
     own: str | None
     kind: str = ""
     missing: float = 0.0
-    holds: Mapping[str, int] | tuple[float | str, ...] = ()
+    holds: Mapping[str, int] | tuple[float | str, ...] = field(default=(), repr=False)
     notes: tuple[str, ...] = ()
     suited: bool = True
     refused: str | None = None
@@ -88,6 +89,7 @@ def check_table(
     units: Mapping[str, float | str] | None = None,
     missing: Literal["refused", "allowed"] = "refused",
     unknown: Lenient = "refused",
+    rows_are_independent: bool = False,
 ) -> TableCheck:
     """Read a table as a run would, and say all that is odd.
 
@@ -101,9 +103,10 @@ def check_table(
         units: name in ``like`` to the factor that brings the table's numbers to its unit.
         missing: whether the table may lack columns.
         unknown: what becomes of categories that ``like`` does not have: refused, or read as missing.
+        rows_are_independent: whether a column may name persons on several rows.
 
     Raises:
-        InvalidInput: the file cannot be read, or a column named here is not there.
+        InvalidInput: the file cannot be read, a column named here is not there, or persons have several rows.
     """
     where, table = str(path), named_columns(path)
     for name in (*drop, *filter(None, [target])):
@@ -113,6 +116,9 @@ def check_table(
             )
     if not len(table):
         raise InvalidInput("there are no rows below the header", where=where)
+    if not rows_are_independent:
+        targets = [] if target is None else [table.columns[target]]
+        check_persons(table, targets, but=(target,), where=where)
     inputs = table.only([name for name in table.columns if name not in (target, *drop)])
     outcome = None if target is None else check_outcome(path, table, target, kind)
     if like is not None:
@@ -178,7 +184,7 @@ def check_outcome(path: Path, table: Table, name: str, kind: Kind | None) -> Col
         kind: ``"classification"``, ``"regression"``, or by default what its values say.
     """
     try:
-        (_, own), tests, classes = load_own(path, name, kind=kind)
+        (_, own), tests, classes = load_own(path, name, kind=kind, rows_are_independent=True)
     except InvalidInput as error:
         return ColumnCheck(name, name, refused=error.what, mend=error.mend)
     values = own if tests is None else np.concatenate([own, tests[1]])
@@ -235,7 +241,7 @@ def _found(column: Column, own: str | None, part: Array, notes: Sequence[str]) -
     """A column that was read: what it holds, and the share of gaps."""
     gaps = np.isnan(part.astype(np.float64))
     known = part[~gaps]
-    holds: Mapping[str, int] | tuple[float | str, ...] = ()
+    holds: Mapping[str, int] | tuple[float | str, ...] = field(default=(), repr=False)
     if column.kind == "category":
         counts = np.bincount(known.astype(np.int64), minlength=len(column.categories))
         holds = {name: int(n) for name, n in zip(column.categories, counts, strict=True) if n}

@@ -28,7 +28,7 @@ from typing import Any, Self
 import psutil
 
 from consilience.errors import InvalidInput, RunFailed
-from consilience.files import without_links, write_whole
+from consilience.files import private_folder, privately, without_links, write_whole
 from consilience.networks.flower.internals import QUIET, START
 
 _SETTINGS = {
@@ -64,7 +64,7 @@ class Processes:
         self._started: dict[str, subprocess.Popen[bytes]] = {}
         self._begun: dict[str, int] = {}
         try:
-            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            private_folder(folder)
             without_links(folder)
             self._lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o600)
         except OSError as error:
@@ -229,10 +229,10 @@ def detached(command: Sequence[str], folder: Path, log: Path) -> int:
         InvalidInput, RunFailed: it ended before that, with this error; its other words are in the log.
     """
     main = "import sys; from consilience.cli import main; sys.argv[0] = 'consilience'; main()"
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    private_folder(folder)
     without_links(folder)
     begun = log.stat().st_size if log.exists() else 0
-    with log.open("ab") as output:
+    with privately(), log.open("ab") as output:
         process = subprocess.Popen(
             [sys.executable, "-P", "-c", main, *command],
             stdin=subprocess.DEVNULL,

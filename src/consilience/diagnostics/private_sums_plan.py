@@ -33,6 +33,7 @@ from consilience.transforms.budget import Budget
 from consilience.validation.arrays import Array, read_only
 from consilience.validation.labels import Kind
 from consilience.validation.numbers import check_number
+from consilience.validation.printing import prints_no_rows
 
 _DRAWS = 10
 """Simulated federations."""
@@ -51,6 +52,7 @@ MOST_NOISE = 0.2
 numbers still learns under: on digits, 0.06 leaves most of the accuracy and 0.34 little."""
 
 
+@prints_no_rows
 @dataclass(frozen=True)
 class _StandIns:
     """Public rows in the place of private ones, and of their targets something that the rows show.

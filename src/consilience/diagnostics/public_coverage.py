@@ -24,6 +24,7 @@ from consilience.messages.scores import Selection
 from consilience.tasks.base import NetworkView
 from consilience.tasks.scores import SelectPublic
 from consilience.validation.arrays import Array
+from consilience.validation.printing import prints_no_rows
 
 QUANTILE = 0.05
 """The share of its own rows that a party may take for foreign."""
@@ -32,6 +33,7 @@ LITTLE, WELL = 0.5, 0.8
 known". A convention; the figures themselves are beside the words."""
 
 
+@prints_no_rows
 @dataclass(frozen=True)
 class PublicCoverage:
     """Share of the public rows that the parties know.

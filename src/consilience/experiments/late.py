@@ -24,6 +24,7 @@ from consilience.protocols import PROTOCOLS, Protocol
 from consilience.site.configuration import PartySpec
 from consilience.validation.arrays import Array, check_alike
 from consilience.validation.labels import label_names
+from consilience.validation.printing import prints_no_rows
 from consilience.validation.table_rows import rows_of
 from consilience.validation.tables import Table, text_rows
 
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from consilience.experiments.setup import SimulatedParties
 
 
+@prints_no_rows
 @dataclass(frozen=True)
 class LateRows:
     """Rows of a late party, read as those of the dataset.

@@ -42,9 +42,11 @@ from consilience.protocols.methods import INFORMED
 from consilience.transforms.budget import Budget
 from consilience.validation.arrays import Array, check_alike, same_rows
 from consilience.validation.labels import Kind, class_order
+from consilience.validation.printing import prints_no_rows
 from consilience.validation.table_schema import Schema
 
 
+@prints_no_rows
 @dataclass(frozen=True)
 class Scaling:
     """``(x - centre) / spread``, column by column: what the public rows say of the columns' scales.
@@ -71,6 +73,7 @@ class Scaling:
             return ((X - self.centre) / self.spread).astype(np.float32)
 
 
+@prints_no_rows
 @dataclass(frozen=True)
 class SimulatedParties:
     """Data and parties of one seed.

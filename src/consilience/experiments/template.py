@@ -65,6 +65,8 @@ class Study:
         group: the column that says whose row it is; ``None`` where rows are dealt out at random.
         parties: how many, without such a column.
         public: the share of rows, or their number, that becomes public; or a file of them.
+        independent: whether rows are taken to be independent of one another, though a column seems to name
+            persons on several.
         models: their names, dealt to the parties in turn; chosen by :func:`write_study`, as all that follow.
         strict: whether a party with a single class, and a class of one party alone, are refused.
     """
@@ -76,6 +78,7 @@ class Study:
     group: str | None = None
     parties: int = 4
     public: float | int | Path = 0.2
+    independent: bool = False
     models: tuple[str, ...] = ()
     strict: bool = True
 
@@ -210,6 +213,8 @@ def _text(path: Path, study: Study) -> str:
         lines.append(_line("group", study.group, "the column that says whose row it is"))
     if study.drop:
         lines.append(_line("drop", list(study.drop), "no inputs; all other columns are"))
+    if study.independent:
+        lines.append(_line("rows_are_independent", True, "whatever a column says of persons"))
     if isinstance(study.public, Path):
         file = _beside(study.public, path)
         lines.append(_line("public_file", file, "rows that everybody sees, without labels"))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -17,8 +17,31 @@ from consilience.party.party import Party
 from consilience.protocols import ensemble_distillation
 from consilience.validation.arrays import Array, as_rows
 from consilience.validation.labels import Kind, label_names
+from consilience.validation.printing import described
 from consilience.validation.sections import known
 from consilience.validation.tables import is_table
+
+
+class _PrivateRows(Mapping[str, Any]):
+    """Rows of parties by name, as they were given; printing them shows the names alone.
+
+    scikit-learn prints the parameters of an estimator, as text and as HTML, and trackers store them as text.
+    """
+
+    def __init__(self, rows: Mapping[str, Any]) -> None:
+        self._rows = rows
+
+    def __getitem__(self, name: str) -> Any:
+        return self._rows[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._rows)
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __repr__(self) -> str:
+        return f"<private rows: {described(self._rows)}>"
 
 
 class _Federated(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
@@ -45,6 +68,12 @@ class _Federated(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no ty
         self.purpose = purpose
         self.strict = strict
         self.random_state = random_state
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        # Here, and not in __init__, for set_params and assignments too.
+        if name == "parties" and isinstance(value, Mapping) and type(value) is not _PrivateRows:
+            value = _PrivateRows(value)
+        super().__setattr__(name, value)
 
     def fit(self, X: Any, y: Any = None) -> Self:
         """Have the parties teach one another on public rows.

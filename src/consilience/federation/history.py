@@ -14,6 +14,7 @@ from consilience.networks import Delivery
 from consilience.protocols import Round
 from consilience.tasks.base import bookkeeping_tasks
 from consilience.validation.arrays import Array
+from consilience.validation.printing import prints_no_rows
 
 MAIN_METRICS = ("accuracy", "mse", "ibs", "pinball", "hamming_loss")
 """The metric that counts by default: the first of these that is measured."""
@@ -33,6 +34,7 @@ _ASIDE = frozenset({"balanced_accuracy", "ece", "brier", "average_precision", "u
 """Metrics that a printed history leaves out; :meth:`History.metric` has them."""
 
 
+@prints_no_rows
 @dataclass
 class History:
     """Record of a run in this process.

@@ -15,6 +15,7 @@ from consilience.learners.encoders import with_text_columns
 from consilience.numerics.outcomes import Outcome
 from consilience.validation.arrays import Array, as_rows, check_inputs
 from consilience.validation.labels import Kind
+from consilience.validation.printing import prints_no_rows
 from consilience.validation.table_rows import rows_of
 from consilience.validation.table_schema import Schema
 from consilience.validation.tables import Table, is_table, text_rows
@@ -63,6 +64,7 @@ class Abilities:
         return self.takes not in ("numbers", "scaled")
 
 
+@prints_no_rows
 @dataclass(frozen=True)
 class GradientCorrection:
     """A change of every step's gradient g(w) to ``g(w) + offset + strength (w − anchor)``.

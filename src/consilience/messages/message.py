@@ -11,6 +11,8 @@ from typing import get_type_hints as hints_of
 
 import numpy as np
 
+from consilience.validation.printing import prints_no_rows
+
 REGISTRY: dict[str, type[Any]] = {}
 """Every message class, by the name it carries on the wire; the code is at both ends."""
 
@@ -44,7 +46,7 @@ def message(cls: type[T]) -> type[T]:
             further(self)
 
     cls.__post_init__ = check  # type: ignore[attr-defined]
-    made = dataclasses.dataclass(frozen=True, eq=False, kw_only=True)(cls)
+    made = prints_no_rows(dataclasses.dataclass(frozen=True, eq=False, kw_only=True)(cls))
     known = REGISTRY.setdefault(cls.__name__, made)
     if (known.__module__, known.__qualname__) != (made.__module__, made.__qualname__):
         raise TypeError(f"two messages are called {cls.__name__}: in {known.__module__} and here")

@@ -41,6 +41,7 @@ from consilience.messages.sums import Sum, Weights, party_weights, weighted_sum
 from consilience.numerics.outcomes import outcome_of
 from consilience.validation.arrays import Array
 from consilience.validation.labels import Kind
+from consilience.validation.printing import prints_no_rows
 
 _MOST_METRICS = 100
 
@@ -287,6 +288,7 @@ class Failure:
 K = TypeVar("K")
 
 
+@prints_no_rows
 @dataclass(frozen=True)
 class Replies:
     """Replies of the parties to one question, sorted by party name.

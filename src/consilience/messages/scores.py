@@ -28,6 +28,7 @@ from consilience.messages.message import message
 from consilience.messages.schema import LARGEST, MOST_ROWS, MOST_SUMMED, Agreement, TaskLike
 from consilience.validation.arrays import Array
 from consilience.validation.labels import Kind
+from consilience.validation.printing import prints_no_rows
 
 
 class Score(Reply):
@@ -38,6 +39,7 @@ class Score(Reply):
     """
 
 
+@prints_no_rows
 @dataclass(frozen=True, eq=False, kw_only=True)
 class PublicScores(Score):
     """Base of scores of every public row, one number a row, or one a row and class.
@@ -148,6 +150,7 @@ class Selection(PublicScores, privacy="unbudgeted", precision=np.bool_):
     notes: tuple[str, ...] = ()
 
 
+@prints_no_rows
 @dataclass(frozen=True, eq=False, kw_only=True)
 class ClassRatios(PublicScores, per_class=True):
     """Base of density ratios: how much denser a party's rows of each class lie than the public ones.
@@ -258,6 +261,7 @@ MOST_NOISE = 1e6
 """Widest noise of a sum that is taken, in rows."""
 
 
+@prints_no_rows
 @dataclass(frozen=True, eq=False, kw_only=True)
 class NoisySums(Reply):
     """Base of sums that leave with a party's own noise, and of what it says that it guarantees of them.

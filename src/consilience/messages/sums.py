@@ -13,11 +13,13 @@ from typing import Any, Literal
 import numpy as np
 
 from consilience.validation.arrays import Array
+from consilience.validation.printing import prints_no_rows
 
 Weights = Literal["rows", "uniform"]
 """The weight of a party: the number of its rows, or 1."""
 
 
+@prints_no_rows
 @dataclass(frozen=True)
 class Sum:
     """A weighted sum over parties.

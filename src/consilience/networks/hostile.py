@@ -30,6 +30,7 @@ from consilience.numerics.randomness import stream
 from consilience.tasks.base import Task
 from consilience.transforms.compressed_messages import CompressedTasks
 from consilience.validation.arrays import Array
+from consilience.validation.printing import prints_no_rows
 from consilience.validation.sections import Name, Section, Whole
 
 _LEAST = 1e-6
@@ -62,6 +63,7 @@ _MARGIN = 1.1
 """Share of a row's margin that ``greedy`` spends on it."""
 
 
+@prints_no_rows
 @dataclass(frozen=True)
 class Scene:
     """View of one attacker at the moment of an answer.

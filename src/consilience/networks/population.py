@@ -276,7 +276,7 @@ class PopulationNetwork(InProcessNetwork):
             party = self._cache.acquire(name)
         except Exception as error:  # what makes it is the user's own, and may raise anything
             missing = RunFailed(f"it cannot be had ({type(error).__name__}: {error})")
-            failure = failure_of(name, missing)
+            failure = failure_of(name, missing, trusted=True)
             return Arrival(failure, size([failure]), 0.0)
         try:
             done = do(party)

@@ -8,6 +8,7 @@ import numpy as np
 from scipy.special import log_softmax
 
 from consilience.validation.arrays import Array
+from consilience.validation.printing import prints_no_rows
 
 _LEAST_SHARPNESS = 0.05
 """1/T is no less, however wrong a model is: what it says never vanishes."""
@@ -17,6 +18,7 @@ _TRUST_IN_TEMPERATURE, _TRUST_IN_PRIORS = 4.0, 1.0
 1. With few rows a model stays nearly as it is."""
 
 
+@prints_no_rows
 @dataclass(frozen=True)
 class Calibration:
     """Correction ``softmax(z / T + b)`` of logits z.

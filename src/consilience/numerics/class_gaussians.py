@@ -8,12 +8,14 @@ import numpy as np
 from scipy.special import logsumexp
 
 from consilience.validation.arrays import Array
+from consilience.validation.printing import prints_no_rows
 
 VARIANCE_FLOOR = 1e-3
 """No component is narrower than this in any dimension: a logit that happens not to vary on the few
 calibration rows of a class must not decide alone whether a public row is typical."""
 
 
+@prints_no_rows
 @dataclass(frozen=True)
 class ClassGaussians:
     """A Gaussian mixture with one component per class, equal weights and diagonal covariance.

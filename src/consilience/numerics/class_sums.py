@@ -40,6 +40,7 @@ from scipy.sparse import issparse
 from consilience.errors import InvalidInput
 from consilience.numerics.density import median_of, squared_distances
 from consilience.validation.arrays import Array, read_only
+from consilience.validation.printing import prints_no_rows
 
 SCALE = 1 << 16
 """Steps of the grid in a length of 1."""
@@ -77,6 +78,7 @@ _CHUNK = 4096
 """Rows that are mapped at a time."""
 
 
+@prints_no_rows
 @dataclass(frozen=True, eq=False)
 class PublicBasis:
     """Features of rows made of public rows alone, of norm 1 at most whatever the row and the matrix are.

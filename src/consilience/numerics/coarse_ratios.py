@@ -10,6 +10,7 @@ from scipy.linalg import cho_factor, cho_solve
 from consilience.numerics.density import median_distance, squared_distances
 from consilience.validation.arrays import Array
 from consilience.validation.numbers import check_number
+from consilience.validation.printing import prints_no_rows
 
 LANDMARKS = 100
 """Public rows that rows are counted near, at most: as many whole numbers leave of a class."""
@@ -53,6 +54,7 @@ class Coarseness:
             check_number(name, value, at_least=least, at_most=most, whole=True, where=where)
 
 
+@prints_no_rows
 @dataclass(frozen=True)
 class Counts:
     """Rounded counts of a party's rows of each group near some public rows: all that it reveals of them.

@@ -21,6 +21,7 @@ from consilience.errors import InvalidInput, nearest
 from consilience.validation.arrays import Array
 from consilience.validation.labels import Kind
 from consilience.validation.numbers import check_choice
+from consilience.validation.printing import prints_no_rows
 
 DIVERGED = 1e3
 """A descent diverges when its objective exceeds this many times what it was at f = 0."""
@@ -31,6 +32,7 @@ _REACH = (0.1, 1.0, 10.0)
 _ROUNDING = 1e-8
 
 
+@prints_no_rows
 @dataclass(frozen=True)
 class ConvexLoss:
     """A loss ``ℓ(f, y)``, convex in f.

@@ -13,6 +13,7 @@ import numpy as np
 
 from consilience.errors import InvalidInput
 from consilience.validation.arrays import Array, read_only
+from consilience.validation.printing import prints_no_rows
 from consilience.validation.table_columns import truth_of
 
 
@@ -51,6 +52,7 @@ def survival_rows(time: Any, event: Any, *, where: str) -> Array:
     return read_only(np.column_stack([times, events]))
 
 
+@prints_no_rows
 @dataclass(frozen=True)
 class KaplanMeier:
     """Estimate of the share that survives a time: a step function, 1 before the first step.

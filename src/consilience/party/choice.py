@@ -27,6 +27,7 @@ from consilience.party.mixed_model import Choice, OwnRegion, class_odds
 from consilience.party.row_scores import Scores
 from consilience.validation.arrays import Array
 from consilience.validation.labels import Kind
+from consilience.validation.printing import prints_no_rows
 
 Purpose = Literal["own", "everyone", "taught"]
 """Rows that a party's predictions are for: its own, everyone's, or the taught model whatever it is for."""
@@ -70,6 +71,7 @@ ALPHAS = (0.5, 0.8)
 the first serves them better."""
 
 
+@prints_no_rows
 @dataclass(frozen=True)
 class Lesson:
     """Public rows that a party is taught in a round.

@@ -18,6 +18,7 @@ from consilience.numerics.outcomes import Outcome
 from consilience.party.nearness import PublicComparison
 from consilience.transforms.privacy import Privacy
 from consilience.validation.arrays import Array, check_alike, read_only
+from consilience.validation.printing import prints_no_rows
 from consilience.validation.table_columns import Lenient
 from consilience.validation.table_remarks import says_target
 from consilience.validation.table_rows import Rows, rows_and_schema, rows_of
@@ -29,6 +30,7 @@ MOST_SHARED = 0.25
 others left out would ask about those that remain."""
 
 
+@prints_no_rows
 @dataclass(frozen=True)
 class OwnTable:
     """Private rows and test rows of a party with the names of their columns.

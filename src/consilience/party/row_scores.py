@@ -24,6 +24,7 @@ from consilience.transforms.mechanisms import GaussianNoise
 from consilience.transforms.privacy import Accountant
 from consilience.transforms.privacy_ledger import Release
 from consilience.validation.arrays import Array
+from consilience.validation.printing import prints_no_rows
 
 Rows = tuple[Array, Array]
 """Inputs ``(n, ...)`` and targets ``(n, n_outputs)``."""
@@ -35,6 +36,7 @@ COMPARED_SETS = "coarse ratios"
 """Kind of release by which the accountant counts sets of public rows that own rows were compared with."""
 
 
+@prints_no_rows
 @dataclass(frozen=True)
 class Scores:
     """Scores of the public rows by one party.

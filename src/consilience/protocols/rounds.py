@@ -12,6 +12,7 @@ from consilience.messages.replies import Replies
 from consilience.messages.schema import Agreement
 from consilience.tasks.base import NetworkView, Task
 from consilience.validation.arrays import Array
+from consilience.validation.printing import prints_no_rows
 
 
 @message
@@ -34,6 +35,7 @@ class RoundState:
     coding: Mapping[str, Any] = field(default_factory=dict)
 
 
+@prints_no_rows
 @dataclass(frozen=True)
 class Round:
     """One round as it was.

@@ -47,6 +47,7 @@ from consilience.tasks.secure_sums import (
 from consilience.transforms.accounting import Adjacency, skellam_variance
 from consilience.validation.arrays import Array
 from consilience.validation.numbers import check_choice, check_number
+from consilience.validation.printing import prints_no_rows
 
 K = TypeVar("K")
 
@@ -329,6 +330,7 @@ class SumsNetwork:
         return Replies(answers, gone)
 
 
+@prints_no_rows
 @dataclass(frozen=True)
 class SummedParameters(Replies):
     """Replies whose parameters are known in the mean alone.

@@ -20,6 +20,7 @@ from consilience.report.results import Results, mean, number, spread, words
 from consilience.report.verdict import Verdict, verdict
 from consilience.validation.arrays import Array
 from consilience.validation.labels import class_order
+from consilience.validation.printing import prints_no_rows
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -37,6 +38,7 @@ _NUMBERS, _FEWEST_DRAWS = 20_000_000, 200
 Table = dict[str, Any]
 
 
+@prints_no_rows
 @dataclass(frozen=True)
 class _Curves:
     """Probabilities of the class that is looked for, of one seed.

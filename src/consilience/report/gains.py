@@ -26,6 +26,7 @@ from consilience.report.results import (
     spread,
 )
 from consilience.validation.arrays import Array
+from consilience.validation.printing import prints_no_rows
 
 DRAWS = 1000
 """Draws of the bootstrap."""
@@ -71,6 +72,7 @@ class Gain:
         return int(low > 0) - int(high < 0)
 
 
+@prints_no_rows
 @dataclass(frozen=True)
 class _Pair:
     """A method's metric against the baseline's, with the seeds that both have."""

@@ -21,6 +21,7 @@ from consilience.report.gains import pair_of
 from consilience.report.results import Method, Results, number, spread, words
 from consilience.report.verdict import Verdict, verdict
 from consilience.validation.arrays import Array
+from consilience.validation.printing import prints_no_rows
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -35,6 +36,7 @@ PANELS = 12
 _COLOURS = {"alone": "#777777", "after": "#0072B2"}
 
 
+@prints_no_rows
 @dataclass(frozen=True)
 class OutcomeFigures:
     """Figures of a run of an outcome, under one method.

@@ -18,6 +18,7 @@ from consilience.federation.run_folder import RunSpec
 from consilience.protocols.methods import BASELINES
 from consilience.report.attendance import Attendance
 from consilience.validation.arrays import Array
+from consilience.validation.printing import prints_no_rows
 
 if TYPE_CHECKING:
     from consilience.report.gains import Gain
@@ -85,6 +86,7 @@ def mean(values: Array, axis: int) -> Array:
     return np.asarray(np.ma.filled(masked.mean(axis=axis), np.nan), dtype=np.float64)
 
 
+@prints_no_rows
 @dataclass(frozen=True)
 class EveryonesRows:
     """Everyone's test rows of one seed.
@@ -98,6 +100,7 @@ class EveryonesRows:
     own: Array
 
 
+@prints_no_rows
 @dataclass(frozen=True)
 class Method:
     """One line of the results table, over the seeds that are done.
@@ -241,6 +244,7 @@ class SentItem:
     bytes: int
 
 
+@prints_no_rows
 @dataclass(frozen=True)
 class Results:
     """A run as its ledger has it.

@@ -44,6 +44,7 @@ from consilience.party.choice import Purpose
 from consilience.party.party import Party
 from consilience.party.secure_sums import checked_roster
 from consilience.site.limits import Limits
+from consilience.site.own_ledger import check_subjects
 from consilience.site.party_site import PartySite
 from consilience.site.private_rows import PrivateDataSpec
 from consilience.validation.arrays import Array
@@ -196,6 +197,7 @@ class PartySpec(Section):
             if self.public is not None:
                 found = read_rows(self.public, where.columns)
                 public = Public(found.X, found.schema)
+        check_subjects(self.data.path, self.limits)
         with _key("data"):
             labels = None if self.outcome is None else self.outcome.labels
             own, tests, classes = where.rows(labels, whole=self.limits.epsilon is not None)
@@ -354,6 +356,8 @@ def _beside(document: dict[str, Any], folder: Path) -> dict[str, Any]:
     for key in ("public", "state"):
         if isinstance(whole.get(key), str):
             whole[key] = str(folder / whole[key])
+    if isinstance(limits := whole.get("limits"), dict) and _text(limits, "ledger"):
+        whole["limits"] = limits | {"ledger": str(folder / limits["ledger"])}
     if isinstance(data := whole.get("data"), dict):
         named = {key: str(folder / data[key]) for key in ("path", "test") if _text(data, key)}
         whole["data"] = data | named

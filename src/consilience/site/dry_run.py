@@ -18,8 +18,10 @@ from consilience.messages.replies import Failure
 from consilience.messages.schema import PRECISION, Agreement, OutputKind, Public
 from consilience.messages.wire import decode, encode
 from consilience.party.party import Party
+from consilience.site.audit import AUDIT, read_log
 from consilience.site.configuration import PartySpec
 from consilience.site.limits import EVERYTHING, Limits
+from consilience.site.own_ledger import ledger_warnings
 from consilience.site.party_site import PartySite
 from consilience.site.privacy_limits import whole_ledger
 from consilience.site.public_rows import kept_public
@@ -118,7 +120,12 @@ def try_out(spec: PartySpec) -> DryRunReport:
         leaves=spec.limits.allowed_replies(),
         seconds=_seconds(_asked(small, spec.threads), small, party),
         rounds=spec.limits.rounds,
-        warnings=(*lax_limits(spec.limits), *party.notes, *party.rare),
+        warnings=(
+            *lax_limits(spec.limits),
+            *ledger_warnings(spec.limits),
+            *party.notes,
+            *party.rare,
+        ),
     )
 
 
@@ -134,7 +141,7 @@ def join_alone(spec: PartySpec) -> Party:
     """
     _check_folder(spec.state)
     read_session(spec.state)
-    whole_ledger(spec.state)
+    whole_ledger(spec.state, spec.limits.ledger_in(spec.state))
     party = spec.party()
     party.public = party.public or Public.none()
     with spec.located():
@@ -216,7 +223,10 @@ def _asked(party: Party, threads: int) -> dict[str, float]:
             taken[type(task).__name__] = perf_counter() - start
             if isinstance(reply, Failure):
                 wrong = InvalidInput if reply.kind == "invalid" else RunFailed
-                raise wrong(reply.reason, where="dry run", mend=reply.mend or None)
+                said = str(read_log(Path(folder) / AUDIT).entries[-1]["detail"])
+                if said != reply.reason:  # with the words that would not leave
+                    raise wrong(said, where="dry run")
+                raise wrong(said, where="dry run", mend=reply.mend or None)
             reply.validate(party=party.name, task=task, agreement=agreed)
             return reply
 

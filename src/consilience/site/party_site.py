@@ -30,6 +30,7 @@ from types import TracebackType
 from typing import Self
 
 from consilience.errors import ConsilienceError, KnowledgeRefused, RunFailed
+from consilience.files import privately
 from consilience.messages.replies import Failure, Receipt
 from consilience.messages.schema import Public
 from consilience.messages.wire import decode, encode
@@ -46,6 +47,7 @@ from consilience.party.state import (
 from consilience.site.audit import AUDIT, AuditLog
 from consilience.site.fields import within
 from consilience.site.limits import Limits
+from consilience.site.own_ledger import ledger_of
 from consilience.site.public_rows import (
     check_sent,
     keep_sent,
@@ -60,8 +62,7 @@ from consilience.site.session import Session, last_line, read_session
 from consilience.site.state import CHECKPOINTS, SESSION, StateFolder, share_checkpoint, share_files
 from consilience.tasks.base import Task
 from consilience.tasks.lifecycle import ConsiderClasses, Describe, Join, Restore, TakePublic
-from consilience.tasks.outgoing import Outcome, failure_of, reply_of
-from consilience.transforms.privacy_ledger import FOLDER, PrivacyLedger
+from consilience.tasks.outgoing import Outcome, failure_of, reply_of, withheld
 
 
 class PartySite:
@@ -100,11 +101,16 @@ class PartySite:
         self._loaded_state: Path | None = None
         """The folder of the state that the party in memory is in, where it is in one."""
         self._busy = Lock()
+        with privately():
+            self._open(home, wait)
+
+    def _open(self, home: Path, wait: float) -> None:
+        """Lock the folder, and take up what is in it."""
         self._state = StateFolder(home, wait=wait)
         try:
             sweep_public(home)
             self._audit = AuditLog(home / AUDIT, written_after=last_line(home))
-            self._ledger = PrivacyLedger(home / FOLDER)
+            self._ledger, self._scope = ledger_of(home, self.limits)
         except BaseException:
             self._state.close()
             raise
@@ -139,9 +145,11 @@ class PartySite:
             recorded: the last round that the coordinator has recorded, where the transport says so: the state
                 in which the party first hears of it is the one that ``Restore`` of that round loads.
         """
-        with self._busy:
+        with self._busy, privately():
             tasks: tuple[Task, ...] = ()
             self._trouble = ""
+            if self._party is not None:
+                self._party.trouble = ""
             try:
                 tasks = self._read(request, to)
                 with limited_threads(self._threads):
@@ -151,8 +159,9 @@ class PartySite:
             except Exception as error:  # `make` may raise anything; the coordinator waits
                 spoken = isinstance(error, KnowledgeRefused)  # all else may speak of rows
                 discreet = self.limits.epsilon is not None and not spoken
-                outcome, reply, status = _refusal(failure_of(self.name, error, discreet=discreet))
-                self._trouble = str(error) if discreet else ""
+                failure = failure_of(self.name, error, discreet=discreet)
+                outcome, reply, status = _refusal(failure)
+                self._trouble = withheld(error, failure)
             try:
                 self._log(tasks, request, outcome, reply, status, federation)
             except ConsilienceError as error:  # then nothing but this leaves
@@ -164,7 +173,7 @@ class PartySite:
 
         It is this site's own, and changes with the next request: take ``party().model()`` to keep.
         """
-        with self._busy:
+        with self._busy, privately():
             if self._session() is None:
                 return None
             return self._load()
@@ -326,7 +335,7 @@ class PartySite:
             party = self._make()
             party.discreet = True
             self.limits.bind(party, noise=self._noise)
-            party.privacy.accountant.keep_in(self._ledger)
+            party.privacy.accountant.keep_in(self._ledger, scope=self._scope)
             if self.limits.secret and not party.secret:
                 party.secret = own_secret(self._state.home)
             if party.public is None:
@@ -391,7 +400,7 @@ class PartySite:
         )
 
     def _detail(self, tasks: tuple[Task, ...], outcome: Outcome) -> str:
-        """The words of a line of the log: those too that a party with a budget keeps to itself."""
+        """The words of a line of the log: those too that do not leave, with a budget or of foreign code."""
         if trouble := self._trouble or (self._party.trouble if self._party else ""):
             return trouble
         if isinstance(outcome, Failure):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
@@ -36,11 +37,12 @@ def spending(state: Path, limits: PrivacyLimits, *, after: str | None = None) ->
     Raises:
         RunFailed: as :func:`whole_ledger`, or the ledger lacks that line.
     """
-    lines = whole_ledger(state)
+    folder = limits.ledger_in(state)
+    lines = whole_ledger(state, folder)
     if after is not None and after not in {BEGINNING, *(line["sha256"] for line in lines)}:
         raise RunFailed(
             "its privacy ledger lacks the line of that digest: it was cut or set back",
-            where=str(state / FOLDER),
+            where=str(folder),
             mend="Restore the party's folder from its latest copy.",
         )
     accountant = Accountant()
@@ -52,6 +54,7 @@ def spending(state: Path, limits: PrivacyLimits, *, after: str | None = None) ->
     if budget is not None:
         limit = f"epsilon {budget.epsilon:g}, delta {budget.delta:g}, {budget.adjacency} of one {budget.unit}"
     return {
+        "ledger": str(folder),
         "limit": limit,
         "spent": f"epsilon {spent.epsilon(limits.delta):.4g}, {spent.adjacency} of one {spent.unit}",
         "releases": [
@@ -67,11 +70,12 @@ def spending(state: Path, limits: PrivacyLimits, *, after: str | None = None) ->
     }
 
 
-def whole_ledger(state: Path) -> list[Mapping[str, Any]]:
+def whole_ledger(state: Path, ledger: Path) -> list[Mapping[str, Any]]:
     """Read the lines of a party's ledger, held against all that its state knows of.
 
     Args:
         state: the folder of its state; nobody needs to stop the party.
+        ledger: the folder of the ledger (:meth:`PrivacyLimits.ledger_in`).
 
     Raises:
         RunFailed: the ledger was changed, cut or set back, or the state cannot be read.
@@ -84,9 +88,9 @@ def whole_ledger(state: Path) -> list[Mapping[str, Any]]:
         except (OSError, ValueError, SafetensorError) as error:
             if current_state(state) == folder:  # else it was replaced while it was read
                 raise RunFailed(f"its state is damaged: {error}", where=str(folder)) from error
-    lines = entries(state / FOLDER)  # after the state, whose releases are in the ledger before
+    lines = entries(ledger)  # after the state, whose releases are in the ledger before
     if known - {Release.of_line(line) for line in lines}:
-        raise lacks(state / FOLDER)
+        raise lacks(ledger)
     return lines
 
 
@@ -139,6 +143,10 @@ class PrivacyLimits(Section):
             alone; it takes a roster of the others' keys.
         colluding: with shared noise, parties that may tell the coordinator their parts; of n parties of which
             t open a sum 2 t - n - 1 at most.
+        subjects: whose rows they are: the SHA-256 of the party's file as it was when a budget was first set,
+            the same in all federations that rows of these people take part in; ``None`` for a ledger of the
+            party's own.
+        ledger: the folder that these federations keep their ledgers in, each under its ``subjects``.
     """
 
     epsilon: Number | None = Field(default=None, gt=0, lt=math.inf)
@@ -151,6 +159,8 @@ class PrivacyLimits(Section):
     training: NoisyTraining | None = None
     noise: Noise = "own"
     colluding: int = Field(default=1, ge=1)
+    subjects: str | None = None
+    ledger: Path | None = None
 
     @model_validator(mode="after")
     def _bounds_something(self) -> Self:
@@ -162,6 +172,29 @@ class PrivacyLimits(Section):
         if (self.epsilon_each or 0) > (self.epsilon or math.inf):
             raise ValueError(f"epsilon_each is {self.epsilon_each:g}, and epsilon {self.epsilon:g}")
         return self
+
+    @model_validator(mode="after")
+    def _names_a_ledger(self) -> Self:
+        if (self.subjects is None) != (self.ledger is None):
+            raise ValueError(
+                "subjects and ledger go together: whose rows they are, and the folder of the ledger that all "
+                "federations with rows of these people spend from"
+            )
+        if self.subjects is not None and not re.fullmatch("[0-9a-f]{64}", self.subjects):
+            raise ValueError(
+                f"subjects is {self.subjects!r}, and no SHA-256: sha256sum FILE prints that of a file"
+            )
+        return self
+
+    def ledger_in(self, state: Path) -> Path:
+        """Folder of the ledger that the party spends from: its own, or that of its subjects.
+
+        Args:
+            state: the folder of its state.
+        """
+        if self.ledger is None or self.subjects is None:
+            return state / FOLDER
+        return self.ledger / self.subjects
 
     @property
     def budget(self) -> Budget | None:

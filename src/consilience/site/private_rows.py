@@ -42,6 +42,8 @@ class PrivateDataSpec(Section):
         units: the public rows' name of a column to a factor on own numbers, or ``"F to C"``, ``"C to F"``.
         missing: whether it may lack columns of the public rows, and take part with those it has.
         unknown: categories that the public rows do not have: ``"refused"``, or read as ``"missing"``.
+        rows_are_independent: whether a file is taken in which a column seems to name persons on several rows
+            (:mod:`~consilience.validation.table_persons`).
     """
 
     path: Path | None = None
@@ -60,6 +62,7 @@ class PrivateDataSpec(Section):
     units: Mapping[str, Number | Literal["F to C", "C to F"]] = {}
     missing: Literal["refused", "allowed"] = "refused"
     unknown: Lenient = "refused"
+    rows_are_independent: Flag = False
 
     def rows(
         self, several: tuple[str, ...] | None = None, *, whole: bool = False
@@ -76,7 +79,7 @@ class PrivateDataSpec(Section):
         tests, classes = None, None
         options: dict[str, Any] = {
             "time": self.time, "event": self.event, "labels": several, "columns": self.columns,
-            "kind": self.kind,
+            "kind": self.kind, "rows_are_independent": self.rows_are_independent,
         }  # fmt: skip
         if self.path is not None and self.labels:
             test = None if whole and isinstance(self.test, float) else self.test

@@ -22,7 +22,7 @@ from pathlib import Path
 from time import monotonic, sleep
 
 from consilience.errors import RunFailed
-from consilience.files import force, without_links, write_whole
+from consilience.files import force, private_folder, without_links, write_whole
 from consilience.party.secure_sums import SUMS
 from consilience.party.state import share_file
 from consilience.tasks.lifecycle import checkpoint_name, round_of
@@ -49,8 +49,9 @@ class StateFolder:
     def __init__(self, home: Path, *, wait: float = 0.0) -> None:
         self.home = home
         try:
-            if not home.exists():
-                home.mkdir(mode=0o700, parents=True, exist_ok=True)
+            new = not home.exists()
+            private_folder(home)
+            if new:
                 force(home.parent)
             without_links(home)
             self._lock = os.open(home / "lock", os.O_RDWR | os.O_CREAT, 0o600)

@@ -21,11 +21,12 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Literal, TypeVar
 
-from consilience.errors import ConsilienceError, InvalidInput, KnowledgeRefused, RunFailed
+from consilience.errors import ConsilienceError, InvalidInput, KnowledgeRefused, RunFailed, visible
 from consilience.messages.replies import Failure
 from consilience.party.history import forget, remember
 from consilience.party.party import Party
 from consilience.tasks.base import Task
+from consilience.tasks.foreign_errors import without_foreign_words
 from consilience.transforms.compressed_messages import CompressedTasks
 from consilience.transforms.party_compression import compress_replies, restore_tasks
 from consilience.transforms.privacy import BudgetExceeded
@@ -35,6 +36,10 @@ UNSAID = "what went wrong is said at the party alone, which has a budget of priv
 
 LONGEST_REASON = 200
 """Characters of an error's reason that leave a party, and as many of its advice."""
+
+
+_KEPT = 10_000
+"""Characters of an error that a party keeps in its log."""
 
 
 class CompressedReplies(tuple[Any, ...]):
@@ -82,11 +87,7 @@ def answer(party: Party, tasks: Sequence[Task]) -> Outcome:
         sent = compress_replies(tasks, restored, replies, **ends)
         return CompressedReplies(sent, replies)
     except Exception as error:  # a model may raise anything; the round goes on without it
-        discreet = party.privacy.accountant.budget is not None
-        failure = failure_of(party.name, error, discreet=discreet)
-        if failure.reason == UNSAID:
-            party.trouble = str(error)
-        return failure
+        return _failed(party, error)
 
 
 def reply_of(
@@ -103,10 +104,18 @@ def reply_of(
     try:
         return outcome, write([outcome] if isinstance(outcome, Failure) else outcome)
     except TypeError as error:
-        discreet = party.privacy.accountant.budget is not None
         failed = RunFailed(f"its answer cannot be sent: {error}")
-        failure = failure_of(party.name, failed, discreet=discreet)
+        failed.__cause__ = error
+        failure = _failed(party, failed)
         return failure, write([failure])
+
+
+def _failed(party: Party, error: Exception) -> Failure:
+    """The failure that leaves a party; the party keeps the words that do not."""
+    discreet = party.privacy.accountant.budget is not None
+    failure = failure_of(party.name, error, discreet=discreet, trusted=not party.discreet)
+    party.trouble = withheld(error, failure) or party.trouble
+    return failure
 
 
 def _replies(party: Party, tasks: Sequence[Task]) -> tuple[Any, ...]:
@@ -128,32 +137,60 @@ def _replies(party: Party, tasks: Sequence[Task]) -> tuple[Any, ...]:
     return tuple(replies)
 
 
-def failure_of(party: str, error: Exception, *, discreet: bool = False) -> Failure:
+def failure_of(
+    party: str, error: Exception, *, discreet: bool = False, trusted: bool = False
+) -> Failure:
     """Make the failure that leaves a party in place of replies; every failure that leaves one is made here.
 
-    What a model says may hold rows of private data, so that little of it leaves, of the reason and of the
-    advice alike; and nothing that no file or terminal takes, such as half of a surrogate pair.
+    Of foreign code its class leaves and our own line that called it, since what it says may quote private
+    rows (:func:`.without_foreign_words`). Of our own words little leaves, of the reason and of the advice
+    alike; and nothing that no file or terminal takes, such as half of a surrogate pair.
 
     Args:
         party: name of the party.
         error: what went wrong.
         discreet: whether the party has a budget: only an error with a code, which no row has part in, then
             keeps its words.
+        trusted: whether who asks holds the party's rows anyway, as in a simulation: then foreign words leave.
     """
     spoken = isinstance(error, BudgetExceeded) or (
         isinstance(error, ConsilienceError) and error.code
     )
     if discreet and not spoken:
         error = RunFailed(UNSAID)
+    if not trusted:
+        error = without_foreign_words(error)
     if not isinstance(error, ConsilienceError):
-        return Failure(party=party, reason=_cut(f"{type(error).__name__}: {error}"))
+        return Failure(party=party, reason=_cut(_reason(error)))
     kind: Literal["failed", "invalid", "refused"] = "failed"
     if isinstance(error, InvalidInput | KnowledgeRefused):
         kind = "invalid" if isinstance(error, InvalidInput) else "refused"
-    reason = f"{error.where}: {error.what}" if error.where else error.what
     return Failure(
-        party=party, reason=_cut(reason), mend=_cut(error.mend or ""), kind=kind, code=error.code
+        party=party,
+        reason=_cut(_reason(error)),
+        mend=_cut(error.mend or ""),
+        kind=kind,
+        code=error.code,
     )
+
+
+def withheld(error: Exception, failure: Failure) -> str:
+    """The words of an error for its party's audit log, where they did not leave; empty where they did.
+
+    Args:
+        error: what went wrong.
+        failure: that left in its place.
+    """
+    if _cut(_reason(error)) == failure.reason:
+        return ""
+    return visible(str(error) if isinstance(error, ConsilienceError) else _reason(error))[:_KEPT]
+
+
+def _reason(error: Exception) -> str:
+    """One sentence on what went wrong, foreign words among it."""
+    if not isinstance(error, ConsilienceError):
+        return f"{type(error).__name__}: {error}"
+    return f"{error.where}: {error.what}" if error.where else error.what
 
 
 def _cut(text: str) -> str:

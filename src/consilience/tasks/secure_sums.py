@@ -136,9 +136,7 @@ class SumQuestion:
         outcome = answer(party, self.tasks)
         if isinstance(outcome, Failure):
             kind = _ERRORS[outcome.kind]
-            raise kind(
-                party.trouble or outcome.reason, mend=outcome.mend or None, code=outcome.code
-            )
+            raise kind(outcome.reason, mend=outcome.mend or None, code=outcome.code)
         first, *scores = outcome
         if isinstance(first, ClassSums):
             stated = replace(first, values=np.zeros_like(first.values))

@@ -10,14 +10,14 @@ Source:
 from __future__ import annotations
 
 import hashlib
-import sys
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 
+from consilience.errors import InvalidInput
 from consilience.messages.schema import Agreement
 from consilience.messages.wire import encode
 from consilience.numerics.randomness import SystemNoise
@@ -92,7 +92,7 @@ class Mechanism(ABC):
 
             def release(self, reply: Predictions) -> Predictions: ...
 
-    Its settings are attributes of the object: other settings make another question.
+    Its settings are attributes of the object, which pickle takes: other settings make another question.
 
     Attributes:
         reply_type: the kind of reply.
@@ -132,11 +132,31 @@ class Mechanism(ABC):
         Args:
             task: the task, with all its fields, the round among them.
             agreement: what the federation agreed on; ``None`` before the party has joined.
+
+        Raises:
+            InvalidInput: a setting cannot be pickled, so that it has no digest.
         """
         kind = type(self)
-        with np.printoptions(threshold=sys.maxsize, floatmode="unique"):  # arrays whole
-            settings = repr((self.loss, sorted(vars(self).items())))
         asked = encode([task] if agreement is None else [task, agreement])
         name = f"{kind.__module__}.{kind.__qualname__}"
+        settings = _digests({"loss": self.loss, **vars(self)}, name)
         question = (name, settings, hashlib.sha256(asked).hexdigest())
         return Release.of(self.reply_type.__name__, question, self.loss)
+
+
+def _digests(settings: Mapping[str, Any], where: str) -> str:
+    """Names of settings with digests of their whole content, however little of it is printed."""
+    import joblib
+
+    found = []
+    for name, value in sorted(settings.items()):
+        try:
+            found.append((name, joblib.hash(value, hash_name="sha1")))
+        except Exception as error:  # pickling runs the setting's own code
+            raise InvalidInput(
+                f"the setting {name!r} is a {type(value).__name__}, which has no digest",
+                where=where,
+                mend="Settings of a mechanism tell questions apart, also after a restart: take numbers, "
+                "texts, arrays, dataclasses, or functions and classes that a module defines.",
+            ) from error
+    return repr(found)

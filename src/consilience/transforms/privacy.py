@@ -22,7 +22,8 @@ Source:
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -59,6 +60,8 @@ class Accountant:
         self._released: dict[Release, Array] = {}
         self._by_question: dict[tuple[Any, ...], Release] = {}
         self._ledger: PrivacyLedger | None = None
+        self._scope = ""
+        """Scope of its releases in a ledger that parties share."""
 
     def __bool__(self) -> bool:
         return bool(self._released)
@@ -70,19 +73,35 @@ class Accountant:
 
     def _with(self, further: Iterable[Release]) -> PrivacyLoss:
         """Add up the losses of all releases and of further ones, for the budget's neighbours."""
-        new = (one for one in further if one.asked not in self._by_question)
+        own = map(self._scoped, further)
+        new = (one for one in own if one.asked not in self._by_question)
         releases = [one for one in dict.fromkeys([*self._released, *new]) if one.loss]
         found = [one.loss for one in releases]
+        scopes = dict.fromkeys(one.scope for one in releases)
         total = PrivacyLoss()
         if self.budget is not None:
             total = replace(total, adjacency=self.budget.adjacency, unit=self.budget.unit)
         elif found:
             weakest = next((one for one in found if one.adjacency == "replace"), found[0])
             total = replace(total, adjacency=weakest.adjacency, unit=weakest.unit)
+        # Each party numbers its arrivals by itself.
+        return total.plus(
+            self._together(total, [one for one in releases if one.scope == scope])
+            for scope in scopes
+        )
+
+    @staticmethod
+    def _together(total: PrivacyLoss, releases: Sequence[Release]) -> PrivacyLoss:
+        """Add up the losses of one party's releases; a row is in one arrival.
+
+        Args:
+            total: no loss, for the neighbours that count.
+            releases: of one scope.
+        """
         arrivals = {one.arrival for one in releases} - {None}
         if (total.adjacency, total.unit) != ("add-remove", "row") or len(arrivals) < 2:
-            return total.plus(found)
-        each = [  # a row is in one arrival
+            return total.plus(one.loss for one in releases)
+        each = [
             total.plus(one.loss for one in releases if one.arrival in (None, arrival))
             for arrival in arrivals
         ]
@@ -105,14 +124,31 @@ class Accountant:
             BudgetExceeded: it would cost more than is left; nothing is drawn then.
             RunFailed: it cannot be written into the ledger.
         """
+        release = self._scoped(release)
         if release.asked not in self._by_question:
-            self.check([release])
-            values = draw()
-            if self._ledger is not None and release.loss:
-                self._ledger.add(release, values)
+            with self._spending(release):
+                self.check([release])
+                values = draw()
+                if self._ledger is not None and release.loss:
+                    self._ledger.add(release, values)
             self._keep({release: values})
         self.charges += bool(release.loss)
         return self._released[self._by_question[release.asked]]
+
+    def _scoped(self, release: Release) -> Release:
+        """The release under this party's scope, unless it has one."""
+        return release if release.scope or not self._scope else replace(release, scope=self._scope)
+
+    @contextmanager
+    def _spending(self, release: Release) -> Iterator[None]:
+        """Have nobody else spend from the ledger in this block, and know what all have spent."""
+        if self._ledger is None or not release.loss:
+            yield
+            return
+        with self._ledger.spending():
+            known = self._released
+            self._keep({one: it for one, it in self._ledger.released.items() if one not in known})
+            yield
 
     def _keep(self, released: Mapping[Release, Array]) -> None:
         """Take on releases; of two of one question, the first is the one that is given again."""
@@ -141,14 +177,20 @@ class Accountant:
 
     # --- on a disk --------------------------------------------------------------------------------
 
-    def keep_in(self, ledger: PrivacyLedger) -> None:
-        """Write releases into a ledger from now on, and know those that are in it."""
-        self._ledger = ledger
+    def keep_in(self, ledger: PrivacyLedger, *, scope: str = "") -> None:
+        """Write releases into a ledger from now on, and know those that are in it.
+
+        Args:
+            ledger: it.
+            scope: of this party's releases, where others write into it too.
+        """
+        self._ledger, self._scope = ledger, scope
         self.clear()
 
     def arrays(self) -> dict[str, Array]:
-        """All releases by name, for a file of arrays; the names are JSON."""
-        return {one.to_json(): values for one, values in self._released.items()}
+        """All of its own releases by name, for a file of arrays; the names are JSON."""
+        own = (one for one in self._released.items() if one[0].scope == self._scope)
+        return {one.to_json(): values for one, values in own}
 
     def restore(self, arrays: Mapping[str, Array]) -> None:
         """Add releases that :meth:`arrays` gave; those that are here already stay as they are.
@@ -167,7 +209,8 @@ class Accountant:
                 if one.loss and not any(Release.from_json(name) == one for name in old):
                     raise lacks(self._ledger.folder)
                 if one.loss:
-                    self._ledger.add(one, values)
+                    with self._spending(one):
+                        self._ledger.add(one, values)
         self._keep(new)
 
     def clear(self) -> None:

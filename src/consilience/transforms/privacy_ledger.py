@@ -1,6 +1,6 @@
 """Ledger of a party's releases: what each cost and what left, written before it leaves.
 
-    folder/lock            held by the process that spends
+    folder/lock            held by the process that spends; of a ledger that parties share, while it does
     folder/ledger.jsonl    a line for each release: time, kind, question, loss, the digest of its values, and
                            the SHA-256 of the line before
     folder/<digest>        the values as they were released, by the digest of the release's name
@@ -11,6 +11,10 @@ taken up where a line was changed, removed or inserted, where values lack their 
 where the party's state knows a release that the ledger lacks. So a ledger that was cut or set back is found
 out unless *all* of the party's folder was set back with it: who fears that keeps the digest of the last line
 elsewhere (``consilience party budget`` prints it, and looks for one that it is given).
+
+Parties of several federations that hold rows of the same people share one ledger. Each adds its releases
+under a scope of its own, and gives its own alone again: others may have other targets and columns. All are
+charged for.
 """
 
 from __future__ import annotations
@@ -19,10 +23,12 @@ import fcntl
 import hashlib
 import json
 import os
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence, Set
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from time import monotonic, sleep
 from typing import Any
 
 import numpy as np
@@ -30,7 +36,7 @@ from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
 from consilience.errors import InvalidInput, RunFailed
-from consilience.files import force, write_whole
+from consilience.files import force, private_folder, write_whole
 from consilience.transforms.accounting import PrivacyLoss, gaussian_mu
 from consilience.validation.arrays import Array
 
@@ -39,6 +45,9 @@ BEGINNING = "0" * 64
 
 FOLDER = "privacy"
 """Name of a ledger's folder in a party's folder."""
+
+_WAIT = 60.0
+"""Seconds to wait for another party to have spent: computing what it releases may take as long."""
 
 _LINES, _DRAWN = "ledger.jsonl", ".drawn"
 
@@ -54,6 +63,7 @@ class Release:
         arrival: the arrival whose rows alone it is of; ``None`` where it is of all rows.
         chosen: whether who asks chooses the loss, so that another loss is another question; where it is the
             party's own, the release stays what it was when the party's budget changes.
+        scope: digest of the party that made it, in a ledger that several share; empty in a party's own.
     """
 
     kind: str
@@ -61,11 +71,18 @@ class Release:
     loss: PrivacyLoss
     arrival: int | None = None
     chosen: bool = False
+    scope: str = ""
 
     @property
     def asked(self) -> tuple[Any, ...]:
         """Question that is answered by one release."""
-        return (self.kind, self.question, self.arrival, self.loss if self.chosen else None)
+        loss = self.loss if self.chosen else None
+        return (self.kind, self.question, self.arrival, loss, self.scope)
+
+    @property
+    def _named(self) -> dict[str, Any]:
+        """Its fields, without a scope that is empty: an own ledger's names stay as they were."""
+        return {name: value for name, value in asdict(self).items() if name != "scope" or value}
 
     @classmethod
     def of(cls, kind: str, question: Sequence[str], loss: PrivacyLoss) -> Release:
@@ -83,13 +100,12 @@ class Release:
     def of_line(cls, line: Mapping[str, Any]) -> Release:
         """Name the release of a line of the ledger."""
         loss = PrivacyLoss(**line["loss"])
-        return cls(
-            line["kind"], line["question"], loss, line.get("arrival"), line.get("chosen", False)
-        )
+        chosen, scope = line.get("chosen", False), line.get("scope", "")
+        return cls(line["kind"], line["question"], loss, line.get("arrival"), chosen, scope)
 
     def to_json(self) -> str:
         """Write its name as JSON."""
-        return json.dumps(asdict(self))
+        return json.dumps(self._named)
 
     @property
     def digest(self) -> str:
@@ -114,45 +130,90 @@ class Release:
             arrival = known.pop("arrival", None)
             named = str(known.pop("kind")), str(known.pop("question"))
             arrival = None if arrival is None else int(arrival)
-            return cls(*named, PrivacyLoss(**loss), arrival, bool(chosen))
+            scope = str(known.pop("scope", ""))
+            return cls(*named, PrivacyLoss(**loss), arrival, bool(chosen), scope)
         except (InvalidInput, TypeError, ValueError, KeyError) as error:
             raise ValueError(f"no record of a release ({error})") from error
 
 
 class PrivacyLedger:
-    """Ledger in a folder, locked from here to :meth:`close`: two processes cannot spend at the same time.
+    """Ledger in a folder, which one process at a time spends from.
 
     Args:
         folder: the folder; made if it is not there.
+        shared: whether several processes have it open: it is locked while one reads it or spends
+            (:meth:`spending`), and otherwise from here to :meth:`close`.
 
     Raises:
         RunFailed: another process has it, it cannot be read or written, or it was cut, set back or changed.
     """
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    def __init__(self, folder: Path, *, shared: bool = False) -> None:
+        self.folder, self.shared = folder, shared
+        self._depth = 0
+        """How many blocks of :meth:`spending` are entered."""
+        self.released: dict[Release, Array] = {}
+        """Releases and their values, in the order in which they were made."""
         try:
-            if not folder.exists():
-                folder.mkdir(mode=0o700, parents=True)
+            new = not folder.exists()
+            private_folder(folder)
+            if new:
                 force(folder.parent)
             self._lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o600)
         except OSError as error:
             raise _failed(folder, error) from error
         try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            self._lines = read_lines(folder)
-            self.released = self._values()
-            """Releases and their values, in the order in which they were made."""
-        except BlockingIOError as error:
-            self.close()
-            raise RunFailed(
-                "another process spends from this privacy ledger",
-                where=str(folder),
-                mend="Stop that process first.",
-            ) from error
+            if shared:
+                with self.spending():
+                    pass
+            else:
+                self._take(0.0)
+                self._read()
         except BaseException:
             self.close()
             raise
+
+    @contextmanager
+    def spending(self) -> Iterator[None]:
+        """Have no other process spend in this block, which begins with what all have released.
+
+        Raises:
+            RunFailed: another process does not let go of it, or it is not whole any more.
+        """
+        if self.shared and not self._depth:
+            self._take(_WAIT)
+        self._depth += 1
+        try:
+            if self.shared and self._depth == 1:
+                self._read()
+            yield
+        finally:
+            self._depth -= 1
+            if self.shared and not self._depth:
+                fcntl.flock(self._lock, fcntl.LOCK_UN)
+
+    def _take(self, wait: float) -> None:
+        """Lock it, or raise ``RunFailed`` when the seconds are over."""
+        until = monotonic() + wait
+        while True:
+            try:
+                fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return
+            except BlockingIOError as error:
+                if monotonic() >= until:
+                    raise RunFailed(
+                        "another process spends from this privacy ledger",
+                        where=str(self.folder),
+                        mend="It can be asked again once that has answered."
+                        if self.shared
+                        else "Stop that process first.",
+                    ) from error
+            sleep(0.05)
+
+    def _read(self) -> None:
+        """Read what is in it."""
+        self._lines = read_lines(self.folder)
+        self.released = self._values()
 
     def close(self) -> None:
         """Let another process spend."""
@@ -178,7 +239,7 @@ class PrivacyLedger:
         content = save({"values": np.ascontiguousarray(values)})
         line = {
             "time": datetime.now(UTC).isoformat(timespec="seconds"),
-            **asdict(release),
+            **release._named,
             "values": _digest(content),
             "before": self.head,
         }

@@ -27,6 +27,7 @@ import numpy as np
 from consilience.errors import InvalidInput, KnowledgeRefused
 from consilience.transforms.codec import Codec
 from consilience.validation.arrays import Array
+from consilience.validation.printing import prints_no_rows
 
 Memory = Mapping[str, Array]
 TableForm = Literal["probabilities", "logits", "values", "scores"]
@@ -43,6 +44,7 @@ _STEPS = 1900.0
 """Steps of a score's 16 bits in one unit of arsinh: 32767 of them reach 1.5e7."""
 
 
+@prints_no_rows
 @dataclass(frozen=True)
 class Arrived:
     """Rows that were received.
@@ -56,6 +58,7 @@ class Arrived:
     rows: Array
 
 
+@prints_no_rows
 @dataclass(frozen=True)
 class RowCoder:
     """Compression of one table: its rows as bytes, and what both ends remember of them.

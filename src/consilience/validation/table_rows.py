@@ -13,6 +13,7 @@ import numpy as np
 from consilience.errors import InvalidInput, nearest
 from consilience.validation.arrays import Array
 from consilience.validation.memory import check_memory
+from consilience.validation.printing import prints_no_rows
 from consilience.validation.table_columns import (
     Lenient,
     LongTexts,
@@ -28,6 +29,7 @@ from consilience.validation.tables import Table
 Texts = Literal["refused", "left out"]
 
 
+@prints_no_rows
 @dataclass(frozen=True)
 class Rows:
     """Rows of numbers that stand for a table's.

@@ -13,7 +13,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from typing import Any, Literal
 
@@ -50,14 +50,15 @@ class Column:
 
     name: str
     kind: ColumnKind = "number"
-    categories: tuple[str, ...] = ()
+    # Of a party's own table these are its rows' values, which are not printed.
+    categories: tuple[str, ...] = field(default=(), repr=False)
     gaps: bool = False
-    low: float = 0.0
-    high: float = 0.0
-    median: float = 0.0
-    mean: float = 0.0
-    spread: float = 1.0
-    deciles: tuple[float, ...] = ()
+    low: float = field(default=0.0, repr=False)
+    high: float = field(default=0.0, repr=False)
+    median: float = field(default=0.0, repr=False)
+    mean: float = field(default=0.0, repr=False)
+    spread: float = field(default=1.0, repr=False)
+    deciles: tuple[float, ...] = field(default=(), repr=False)
 
     def measured(self, values: Array) -> Column:
         """Take range, median, mean and spread of values, shape ``(n,)``; gaps may be among them."""

@@ -18,6 +18,7 @@ import numpy as np
 
 from consilience.errors import ConsilienceError, InvalidInput
 from consilience.validation.arrays import Array, unmasked
+from consilience.validation.printing import prints_no_rows
 from consilience.validation.table_texts import Mark, mark_of, marks_shown, some_zones
 
 GAPS = frozenset(
@@ -32,6 +33,7 @@ MOST_READ = 100_000
 """Columns of a table; a schema takes fewer of them."""
 
 
+@prints_no_rows
 @dataclass(frozen=True)
 class Table:
     """Columns by name, in their order.

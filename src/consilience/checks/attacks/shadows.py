@@ -25,6 +25,7 @@ from consilience.tasks.outgoing import Outcome, answer
 from consilience.transforms.accounting import PrivacyLoss
 from consilience.transforms.budget import Budget
 from consilience.validation.arrays import Array
+from consilience.validation.printing import prints_no_rows
 
 FEWEST_ROWS = 10
 """Own rows, and others like them, without which nothing is measured."""
@@ -119,6 +120,7 @@ def on_one_scale(parties: Sequence[Sequence[Array]], *, like: int) -> Array:
     return np.concatenate(blocks, axis=1)
 
 
+@prints_no_rows
 @dataclass(frozen=True)
 class Candidates:
     """Rows that may be a party's own, of which the attacker knows all but who is there.

@@ -17,6 +17,7 @@ from consilience.errors import InvalidInput
 from consilience.numerics.kernels import Kernel
 from consilience.validation.arrays import Array
 from consilience.validation.numbers import check_number
+from consilience.validation.printing import prints_no_rows
 
 JITTER = 1e-10
 
@@ -317,6 +318,7 @@ class KernelFederation:
         return A, b
 
 
+@prints_no_rows
 @dataclass(frozen=True)
 class Iteration:
     """State after a round.

@@ -12,6 +12,7 @@ from consilience.closed_forms.kernel_federation.basis import Basis, Exact, Nystr
 from consilience.errors import InvalidInput
 from consilience.numerics.kernels import Kernel, check_definite, check_distinct, gram, kernel_of
 from consilience.validation.arrays import Array, unmasked
+from consilience.validation.printing import prints_no_rows
 
 T = TypeVar("T")
 
@@ -141,6 +142,7 @@ class Gathered:
         return points.between.each(kernel_values)
 
 
+@prints_no_rows
 @dataclass(frozen=True)
 class Points:
     """Rows to predict at.

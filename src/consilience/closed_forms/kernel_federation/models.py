@@ -8,8 +8,10 @@ import numpy as np
 
 from consilience.closed_forms.kernel_federation.gathered import Gathered, Points
 from consilience.validation.arrays import Array
+from consilience.validation.printing import prints_no_rows
 
 
+@prints_no_rows
 @dataclass(frozen=True)
 class Models:
     """One regressor a client: ``f_j(x) = k(x, X_j) a_j + k(x, X_p) Q u_j``.

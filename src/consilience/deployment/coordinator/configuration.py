@@ -216,7 +216,9 @@ class CoordinatorSpec(Section):
         public, (path, column) = Public(rows.X, rows.schema), self._secret
         if path is None:
             return public, None
-        (_, labels), _, _ = load_own(path, column, test=None, kind="classification")
+        (_, labels), _, _ = load_own(
+            path, column, test=None, kind="classification", rows_are_independent=True
+        )
         inputs = read_rows(path, drop=[] if path.suffix == ".npz" else [column], like=rows.schema)
         return mixed(public, inputs.X, [str(label) for label in labels])
 

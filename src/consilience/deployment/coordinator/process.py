@@ -34,7 +34,7 @@ from consilience.errors import InvalidInput, RunFailed, command
 from consilience.federation.leaving import certify
 from consilience.federation.ledger import Ledger
 from consilience.federation.run_folder import LEDGER
-from consilience.files import PART, write_whole
+from consilience.files import PART, privately, write_whole
 
 FRUITLESS = 3
 """Runs that end without a round and without a reason, one after another, before it is given up."""
@@ -45,6 +45,7 @@ STEADY = 10.0
 Report = Callable[[str], None]
 
 
+@privately()
 def start_coordinator(folder: Path, *, report: Report = lambda line: None) -> None:
     """Start a run and see it to its end.
 
@@ -64,6 +65,7 @@ def start_coordinator(folder: Path, *, report: Report = lambda line: None) -> No
         _serve(spec, folder, processes, report)
 
 
+@privately()
 def resume_coordinator(folder: Path, *, report: Report = lambda line: None) -> None:
     """Go on with a run that was stopped or crashed, to its end; a finished one is left as it is.
 

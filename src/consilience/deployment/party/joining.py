@@ -9,7 +9,7 @@ from pathlib import Path
 from consilience.deployment.certificates import check_certificates, make_key
 from consilience.deployment.invitation import Invitation, read_invitation
 from consilience.errors import InvalidInput, RunFailed
-from consilience.files import write_whole
+from consilience.files import privately, write_whole
 from consilience.site import read_party
 from consilience.site.template import TEMPLATE
 
@@ -17,6 +17,7 @@ _LEAST = 16
 """Digits of a fingerprint that count as compared."""
 
 
+@privately()
 def join(
     file: Path, folder: Path | None, *, fingerprint: str | None = None
 ) -> tuple[Invitation, str]:

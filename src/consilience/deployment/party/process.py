@@ -28,7 +28,7 @@ from consilience.deployment.processes import (
     running,
 )
 from consilience.errors import InvalidInput, RunFailed, command
-from consilience.files import write_whole
+from consilience.files import privately, write_whole
 from consilience.networks.flower.internals import flwr, task_commands
 from consilience.party.state import read_choices
 from consilience.site import (
@@ -128,6 +128,7 @@ def check_party(path: Path) -> PartySpec:
     return spec
 
 
+@privately()
 def serve_party(
     path: Path,
     *,

@@ -13,6 +13,7 @@ from consilience.errors import InvalidInput
 from consilience.numerics.feature_space import principal_directions, public_feature_space
 from consilience.numerics.randomness import stream
 from consilience.validation.arrays import Array, unmasked
+from consilience.validation.printing import prints_no_rows
 
 CELLS = 16
 """Cells that continuous inputs are counted in: 16 of one column, 4 × 4 of two components."""
@@ -25,6 +26,7 @@ FEW_ATOMS = 64
 """Up to this many distinct rows the Wasserstein distance is solved exactly, in milliseconds a party."""
 
 
+@prints_no_rows
 @dataclass(frozen=True)
 class Inputs:
     """The inputs of all parties.

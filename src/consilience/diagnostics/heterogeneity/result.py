@@ -8,6 +8,7 @@ from typing import Any, Literal
 import numpy as np
 
 from consilience.validation.arrays import Array
+from consilience.validation.printing import prints_no_rows
 
 LITTLE, FAR = 0.1, 0.3
 """Limits between "a little apart", "apart" and "far apart", above chance: a share of rows, or of the pooled
@@ -21,6 +22,7 @@ NEIGHBOURS = 10
 """Nearest rows that are looked at around a row."""
 
 
+@prints_no_rows
 @dataclass(frozen=True)
 class Distance:
     """Distance between every party and the mixture of all.
@@ -146,6 +148,7 @@ class Distance:
         }
 
 
+@prints_no_rows
 @dataclass(frozen=True)
 class Heterogeneity:
     """Distances of several parties from their mixture.

@@ -21,6 +21,7 @@ from consilience.learners.boosting.weighted_ensemble import (
 )
 from consilience.learners.files.transfer import TRUSTED
 from consilience.validation.arrays import Array
+from consilience.validation.printing import prints_no_rows
 
 
 @runtime_checkable
@@ -44,6 +45,7 @@ class Answered(Protocol):
         """Party to its replies."""
 
 
+@prints_no_rows
 @dataclass(frozen=True)
 class _Saved:
     """A term as it was read from a file."""

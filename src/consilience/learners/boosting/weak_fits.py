@@ -22,6 +22,7 @@ from consilience.learners.base import Learner, Phase
 from consilience.learners.boosting.lipschitz import lipschitz_constant
 from consilience.validation.arrays import Array
 from consilience.validation.numbers import check_number
+from consilience.validation.printing import prints_no_rows
 
 
 class Oracle(Protocol):
@@ -128,6 +129,7 @@ class LeastMaximum:
         return gamma_l_infinity(outputs, targets)
 
 
+@prints_no_rows
 @dataclass(frozen=True)
 class SobolevTraining:
     """Q^lip: ``min_h max_x ‖φ(x) − h(x)‖² + ∫ ‖∇φ(x) − ∇h(x)‖² dx`` (equation 21), for networks.

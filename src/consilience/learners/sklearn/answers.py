@@ -7,7 +7,7 @@ from typing import Any, Literal
 import numpy as np
 from scipy.special import softmax
 
-from consilience.errors import InvalidInput
+from consilience.errors import ForeignValue, InvalidInput
 from consilience.validation.arrays import Array
 from consilience.validation.labels import one_hot
 
@@ -69,11 +69,12 @@ def checked(found: Array, where: str) -> Array:
     # Not "any is wrong": NaN compares as false.
     if not ((found >= 0).all() and (np.abs(total - 1) <= _OFF).all()):
         row = int(np.argmin(((found >= 0).all(axis=1)) & (np.abs(total[:, 0] - 1) <= _OFF)))
+        shown = _short(found[row])
         raise InvalidInput(
-            f"the model gave {_short(found[row])} as probabilities of a row",
+            f"the model gave {shown} as probabilities of a row",
             where=where,
             mend="Probabilities are 0 or more and sum to 1 in each row.",
-        )
+        ) from ForeignValue(shown)
     if found.dtype == np.float32:  # XGBoost's rows sum to 1 only to seven digits
         found = found.astype(np.float64)
         found /= found.sum(axis=1, keepdims=True)
@@ -94,12 +95,13 @@ def _columns(model: Any, classes: int, where: str) -> Array:
         return np.arange(classes)
     codes = _whole(np.asarray(known), classes)
     if codes is None or codes.ndim != 1 or len(set(codes.tolist())) < len(codes):
+        shown = _short(known)
         raise InvalidInput(
-            f"the model's classes_ are {_short(known)}, expected the codes 0 … {classes - 1} in any order",
+            f"the model's classes_ are {shown}, expected the codes 0 … {classes - 1} in any order",
             where=where,
             mend="fit is given whole numbers as labels, and classes_ lists them in the order of the columns "
             "of predict_proba.",
-        )
+        ) from ForeignValue(shown)
     return codes
 
 
@@ -128,11 +130,12 @@ def _codes(answers: Any, rows: int, classes: int, where: str) -> Array:
             mend=mend,
         )
     off = [one for one in found.tolist() if _whole(np.asarray([one]), classes) is None]
+    shown = _short(off[:1])
     raise InvalidInput(
-        f"predict gave {_short(off[:1])}, which is none of the labels that the model was trained on",
+        f"predict gave {shown}, which is none of the labels that the model was trained on",
         where=where,
         mend=mend,
-    )
+    ) from ForeignValue(shown)
 
 
 def _whole(values: Array, classes: int) -> Array | None:

@@ -100,6 +100,10 @@ class KernelRidge(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type: ign
         """True if :meth:`fit` needs ``validation`` rows."""
         return bool(self.regularization == "calibration")
 
+    def _get_fitted_attr_html(self, doc_link: str = "") -> tuple[()]:
+        """List no fitted attributes in the HTML of scikit-learn: they hold the rows of ``fit``."""
+        return ()
+
     def check_inputs(self, X: Any) -> None:
         """Raise ``InvalidInput`` if the kernel cannot take rows such as these, shape ``(n, d)``."""
         X = np.asarray(X, dtype=np.float64)

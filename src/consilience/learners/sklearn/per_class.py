@@ -28,6 +28,7 @@ import numpy as np
 from consilience.errors import InvalidInput
 from consilience.validation.arrays import Array
 from consilience.validation.labels import label_names
+from consilience.validation.printing import prints_no_rows
 
 _BY_CLASS = ("class_weight", "class_weights", "sampling_strategy")
 _IN_ORDER = ("priors", "class_prior", "class_weight", "class_weights")
@@ -63,6 +64,7 @@ class Option:
     of_pairs: bool
 
 
+@prints_no_rows
 @dataclass(frozen=True)
 class Coding:
     """How classes of a federation are coded for a model that is to be fitted.

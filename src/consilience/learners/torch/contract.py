@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor, nn
 
-from consilience.errors import InvalidInput
+from consilience.errors import ForeignValue, InvalidInput
 from consilience.learners.torch.recipe import Precision
 
 _OFF = {"float32": 1e-2, "bfloat16": 0.1}
@@ -34,16 +34,20 @@ def only_tensor(found: object, where: str) -> Tensor:
     """
     if isinstance(found, Tensor):
         return found
-    mend = "Wrap the module in one whose forward returns the tensor of logits, or of values, alone."
+    keys, mend = (
+        "",
+        "Wrap the module in one whose forward returns the tensor of logits, or of values, alone.",
+    )
     if isinstance(getattr(found, "logits", None), Tensor):
         mend += " Here it is .logits."
     elif isinstance(found, dict):
-        mend += f" The keys are {', '.join(map(repr, list(found)[:5]))}."
+        keys = ", ".join(map(repr, list(found)[:5]))
+        mend += f" The keys are {keys}."
     raise InvalidInput(
         f"the module gave a {type(found).__name__}, expected a tensor (n, n_outputs)",
         where=where,
         mend=mend,
-    )
+    ) from (ForeignValue(keys) if keys else None)
 
 
 def copied(module: nn.Module, where: str) -> nn.Module:

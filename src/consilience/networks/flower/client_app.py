@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import traceback
 from collections.abc import Callable
 from threading import Timer
 from typing import TYPE_CHECKING, Any
@@ -95,6 +96,7 @@ def site_app(make_site: Callable[[Context], PartySite]) -> ClientApp:
             with make_site(context) as site:
                 reply = site.answer(unwrap(message), **envelope_of(message))
         except Exception as error:  # of a user's function; the coordinator waits for an answer
+            traceback.print_exception(error)  # its words stay in the log of this process
             reply = encode([failure_of(name, error)])
         answered: Message = app.Message(wrap(reply), reply_to=message)
         return answered

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Hashable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -66,7 +67,10 @@ class PartyPage:
         """Return the times and sizes of the files that are read, and what else the page depends on."""
         state, flower = self._state, folder_of(self._state)
         files = [self._path, *(state / name for name in ("current", AUDIT)), flower / "trouble"]
-        files += sorted((state / FOLDER).glob("*"))
+        ledger = state / FOLDER
+        with suppress(InvalidInput):  # said on the page
+            ledger = read_party(self._path).limits.ledger_in(state)
+        files += sorted(ledger.glob("*"))
         stuck = idle_seconds(flower) > STALE
         return running(flower), connected_now(flower), stuck, tuple(map(stamp, files))
 
