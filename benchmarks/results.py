@@ -79,7 +79,7 @@ def markdown(name: str, command: str, results: Results) -> str:
                 [
                     method.label,
                     *(str(method.final(metric) or "–") for metric in shown),
-                    worse_off(results, method.label),
+                    str(worse_off(results, method.label)),
                     _teacher(method.teacher),
                     f"{method.bytes_up.sum(axis=1).mean() / 1e3:,.0f}",
                 ]

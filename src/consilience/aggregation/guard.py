@@ -8,7 +8,7 @@ still asked and taught.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -41,6 +41,29 @@ from consilience.validation.arrays import Array
 _HALF = 0.5
 """Without density ratios: standard deviations by which the wrong votes of a party on secret rows must
 outweigh the right ones, and votes that it must have there. A specialist is not excluded for its silence."""
+
+
+EXCLUDED = " is excluded"
+"""Words after the name of an excluded party, at the beginning of the note that names it."""
+
+
+def excluded_in(notes: Iterable[str], parties: Iterable[str]) -> dict[str, str]:
+    """Find the parties that notes of a teacher name as excluded.
+
+    Args:
+        notes: notes of a teacher.
+        parties: names of all parties.
+
+    Returns:
+        Each excluded party with the first note that names it.
+    """
+    starts = {f"{name}{EXCLUDED}": name for name in parties}
+    found: dict[str, str] = {}
+    for note in notes:
+        name = starts.get(note[: note.find(EXCLUDED) + len(EXCLUDED)])
+        if name is not None:
+            found.setdefault(name, note)
+    return found
 
 
 @dataclass(frozen=True)
@@ -107,7 +130,7 @@ class Guard:
         """
         capped = replies if self.most_rows is None else _capped(replies, self.most_rows)
         found = dict(memory)
-        named = {name: f"{name} is excluded: the operator listed it" for name in self.leave_out}
+        named = {name: f"{name}{EXCLUDED}: the operator listed it" for name in self.leave_out}
         claims = _Claims.of(capped)
         heard = [name for name in replies.parties if self._counts(name, {**found, **named})]
         if self.secret is not None:
@@ -116,7 +139,7 @@ class Guard:
             heard = [name for name in heard if self._counts(name, found)]
         if claims is not None and self.watch:
             for name, said in claims.contradicted(heard, self.let_in):
-                found.setdefault(name, f"{name} is excluded since round {claims.round}: {said}")
+                found.setdefault(name, f"{name}{EXCLUDED} since round {claims.round}: {said}")
                 heard.remove(name)
         excluded = {name: {**found, **named}[name] for name in replies.parties if name not in heard}
         if not heard:
@@ -150,13 +173,13 @@ class Guard:
             [classes.index(label) if label in classes else -1 for label in self.secret.labels]
         )
         rows, true = self.secret.rows[true >= 0], true[true >= 0]
-        since = f"is excluded since round {predictions[0].round}"
+        since = f"{EXCLUDED} since round {predictions[0].round}"
         if claims is not None and claims.limits is not None:
             places = [replies.parties.index(name) for name in heard]
             limited = bounded(claims.ratios[places], probabilities[places])
             told = wrong_on_labels(limited, probabilities[places], rows, true, claims.limits)
             return [
-                (heard[one.party], f"{heard[one.party]} {since}: on secret rows {one.evidence}")
+                (heard[one.party], f"{heard[one.party]}{since}: on secret rows {one.evidence}")
                 for one in told
             ]
         votes = probabilities[:, rows]
@@ -168,7 +191,7 @@ class Guard:
         return [
             (
                 name,
-                f"{name} {since}: on {len(rows)} secret rows its votes are right by {right[c]:.1f} and wrong "
+                f"{name}{since}: on {len(rows)} secret rows its votes are right by {right[c]:.1f} and wrong "
                 f"by {wrong[c]:.1f}",
             )
             for c, name in enumerate(replies.parties)
