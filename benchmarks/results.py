@@ -21,6 +21,21 @@ from consilience.report.results import Results
 
 ROOT = Path(__file__).parent.parent
 RUNS: dict[str, tuple[str, list[str]]] = {
+    "digits": ("digits", []),
+    "digits-own": ("digits", ["purpose=own", 'methods=["local", "auto"]']),
+    "hospitals": ("heart", []),
+    "own-regression": ("own-regression", []),
+    "diabetes": ("diabetes", []),
+    "diabetes-mixed": (
+        "diabetes",
+        [
+            "protocol.rounds=5",
+            "protocol.deregularize.regularization=0",
+            'methods=["local", "mean", "value-median", "central"]',
+            'models=[{name="kernel-ridge", gamma=0.003, regularization=0.001}, '
+            '{name="random-forest-regressor"}, {name="ridge"}]',
+        ],
+    ),
     "digits-mlp": ("digits-mlp", []),
     "mnist-mixed": ("mnist-mixed", []),
     "no-public-data": ("no-public-data", []),
