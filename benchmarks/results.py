@@ -3,7 +3,9 @@
     python benchmarks/results.py                  # all of them; an hour on two cores
     python benchmarks/results.py digits-mlp mnist-mixed
 
-Run folders stay under runs/results/, so that a run that was stopped is resumed by the same command.
+Run folders stay under runs/results/, each with a digest of the library's code in its name: a run that was
+stopped is resumed by the same command, and a run of other code is not taken for one of today's.
+tests/test_documents.py compares the pages with the documents that quote them.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ from datetime import date
 from pathlib import Path
 
 import numpy as np
+from rivals import digest
 
 from consilience.experiments import read_spec, resume, start
 from consilience.report import read_results, verdict
@@ -52,7 +55,7 @@ def main() -> None:
     parser.add_argument("names", nargs="*", choices=[[], *RUNS], help="all by default")
     for name in parser.parse_args().names or RUNS:
         example, settings = RUNS[name]
-        folder = ROOT / "runs" / "results" / name
+        folder = folder_of(name)
         if folder.exists():
             resume(folder)
         else:
@@ -63,6 +66,11 @@ def main() -> None:
             encoding="utf-8",
         )
         print(page.read_text(encoding="utf-8"))
+
+
+def folder_of(name: str) -> Path:
+    """Folder of a page's run with the library's code of today."""
+    return ROOT / "runs" / "results" / f"{name}-{digest()}"
 
 
 def markdown(name: str, command: str, results: Results) -> str:
