@@ -264,6 +264,24 @@ def test_a_table_of_a_guide_is_that_of_the_run_beside_it(
                 )
 
 
+def test_rules_by_density_are_compared_by_the_pages_of_the_runs_that_are_named() -> None:
+    """docs/howto/choosing-an-aggregator.md, in two decimals; networks as they are taught."""
+    guide = (ROOT / "docs" / "howto" / "choosing-an-aggregator.md").read_text(encoding="utf-8")
+    for page, named in (("digits-mlp", "examples/digits-mlp.toml"), ("digits", "make demo")):
+        (line,) = re.findall(rf"^\|[^|]*\(`{named}`\) \| (.+) \|$", guide, re.MULTILINE)
+        measured = lines_of(page, having="worse off")
+        for rule, quoted in zip(
+            ("avg", "uwa", "suwa"), line.replace("*", "").split(" | "), strict=True
+        ):
+            found = measured[rule]["accuracy, everyone's rows"]
+            for told, exact in zip(quoted.split(" ± "), found.split(" ± "), strict=True):
+                assert abs(float(told) - float(exact)) <= 0.00501, (
+                    f"{rule}: {quoted}, measured {found}"
+                )
+    spec = tomllib.loads((ROOT / "examples" / "digits-mlp.toml").read_text(encoding="utf-8"))
+    assert spec["purpose"] == "taught"
+
+
 @pytest.mark.needs_data("heart-disease")
 def test_what_a_command_printed_before_training_it_prints(monkeypatch: pytest.MonkeyPatch) -> None:
     """docs/howto/how-different.md: the table, and the two sentences on public rows."""

@@ -274,6 +274,16 @@ def test_a_gain_in_log_loss_is_not_called_worse(make_run: Make) -> None:
     )
 
 
+def test_harm_is_not_softened_where_the_mean_is_worse_too(make_run: Make) -> None:
+    """Own rows lose 0.02 to 0.3, an interval that holds 0, at both parties; log loss is worse for certain."""
+    values = {s: {} for s in range(3)}
+    for seed, lost in enumerate((0.02, 0.2, 0.3)):
+        values[seed] = two_sides(-lost, 0.7, 0.5)[seed]
+    found = verdict(read_results(make_run({"avg": values}, seeds=3)))
+    assert found is not None and found.own is not None and found.own.sign == 0
+    assert found.opening == "Exchange did harm on own rows, and helped on everyone's rows"
+
+
 def excluding(run: Path, party: str, round: int = 1) -> Path:
     """The run, whose teacher's notes name an excluded party in a round."""
     ledger = Ledger(run / "ledger.sqlite")

@@ -108,14 +108,15 @@ class Verdict:
 
     def _although(self, where: str) -> str:
         """The harm that the mean of the metric does not show."""
-        if self.first.sign < 0 or (self.first.interval is None and self.first.mean < 0):
+        harmed = self._sign(self.first) < 0
+        if harmed and self.first.mean < 0:
             return ""
         change = "is better" if self.first.sign > 0 else "shows no clear change"
         if self.loss is not None and self.loss.sign < 0:
             return (
                 f"; harm to probabilities:{where} {words(self.metric)} {change}, log loss is worse"
             )
-        if self._sign(self.first) < 0:
+        if harmed:
             return f"; in the mean {words(self.metric)} {change}, and most parties are worse off"
         return ""
 
