@@ -3,7 +3,9 @@
     python benchmarks/results.py                  # all of them; an hour on two cores
     python benchmarks/results.py digits-mlp mnist-mixed
 
-Run folders stay under runs/results/, so that a run that was stopped is resumed by the same command.
+Run folders stay under runs/results/, each with a digest of the library's code in its name: a run that was
+stopped is resumed by the same command, and a run of other code is not taken for one of today's.
+tests/test_documents.py compares the pages with the documents that quote them.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ from datetime import date
 from pathlib import Path
 
 import numpy as np
+from rivals import digest
 
 from consilience.experiments import read_spec, resume, start
 from consilience.report import read_results, verdict
@@ -21,6 +24,21 @@ from consilience.report.results import Results
 
 ROOT = Path(__file__).parent.parent
 RUNS: dict[str, tuple[str, list[str]]] = {
+    "digits": ("digits", []),
+    "digits-own": ("digits", ["purpose=own", 'methods=["local", "auto"]']),
+    "hospitals": ("heart", []),
+    "own-regression": ("own-regression", []),
+    "diabetes": ("diabetes", []),
+    "diabetes-mixed": (
+        "diabetes",
+        [
+            "protocol.rounds=5",
+            "protocol.deregularize.regularization=0",
+            'methods=["local", "mean", "value-median", "central"]',
+            'models=[{name="kernel-ridge", gamma=0.003, regularization=0.001}, '
+            '{name="random-forest-regressor"}, {name="ridge"}]',
+        ],
+    ),
     "digits-mlp": ("digits-mlp", []),
     "mnist-mixed": ("mnist-mixed", []),
     "no-public-data": ("no-public-data", []),
@@ -37,7 +55,7 @@ def main() -> None:
     parser.add_argument("names", nargs="*", choices=[[], *RUNS], help="all by default")
     for name in parser.parse_args().names or RUNS:
         example, settings = RUNS[name]
-        folder = ROOT / "runs" / "results" / name
+        folder = folder_of(name)
         if folder.exists():
             resume(folder)
         else:
@@ -48,6 +66,11 @@ def main() -> None:
             encoding="utf-8",
         )
         print(page.read_text(encoding="utf-8"))
+
+
+def folder_of(name: str) -> Path:
+    """Folder of a page's run with the library's code of today."""
+    return ROOT / "runs" / "results" / f"{name}-{digest()}"
 
 
 def markdown(name: str, command: str, results: Results) -> str:
@@ -79,7 +102,7 @@ def markdown(name: str, command: str, results: Results) -> str:
                 [
                     method.label,
                     *(str(method.final(metric) or "–") for metric in shown),
-                    worse_off(results, method.label),
+                    str(worse_off(results, method.label)),
                     _teacher(method.teacher),
                     f"{method.bytes_up.sum(axis=1).mean() / 1e3:,.0f}",
                 ]

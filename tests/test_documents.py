@@ -18,6 +18,7 @@ from typing import Any
 import click
 import pytest
 import typer
+from typer.testing import CliRunner
 
 from consilience.cli import app
 from consilience.deployment.coordinator.gate import MOST, SPARE
@@ -126,6 +127,209 @@ def test_an_import_of_an_example_is_there(module: str, name: str) -> None:
     if "torch" in module:
         pytest.importorskip("torch")
     assert hasattr(import_module(module), name)
+
+
+# --- figures beside a command are that command's ---------------------------------------------------
+
+RESULTS = ROOT / "docs" / "results"
+AGAIN = "measured again? python benchmarks/results.py writes the pages of runs, and this page quotes them"
+
+
+def lines_of(page: str, *, having: str) -> dict[str, dict[str, str]]:
+    """The first table of a page of results with such a column: a line's name to column to cell."""
+    tables = re.findall(r"(?:^\|.*\n)+", (RESULTS / f"{page}.md").read_text("utf-8"), re.MULTILINE)
+    for text in tables:
+        heads, _, *body = (
+            [cell.strip() for cell in line[1:-1].split("|")] for line in text.splitlines()
+        )
+        if having in heads:
+            return {cells[0]: dict(zip(heads, cells, strict=True)) for cells in body}
+    raise AssertionError(f"{page} has no table with a column {having!r}")
+
+
+def mean_of(cell: str) -> str:
+    return cell.partition(" ± ")[0].strip("*")
+
+
+def document(name: str) -> str:
+    """A document with its lines joined."""
+    text = (ROOT / name).read_text(encoding="utf-8")
+    if name.endswith(".ipynb"):
+        text = "".join("".join(cell["source"]) + "\n" for cell in json.loads(text)["cells"])
+    return " ".join(text.split())
+
+
+def test_the_first_table_is_that_of_its_command_and_leaves_out_nothing_that_hurts() -> None:
+    """``make demo`` runs examples/digits.toml, whose tables are on a page of results."""
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    head, *shown = re.findall(r"^method +accuracy.*\n(?:.+\n)+?(?=```)", readme, re.MULTILINE)[
+        0
+    ].splitlines()
+    assert head.split("  ")[-1] == "worse off"
+    measured = lines_of("digits", having="worse off")
+    assert [line.split()[0] for line in shown] == list(measured)
+    for line, cells in zip(shown, measured.values(), strict=True):
+        quoted = re.findall(
+            r"[\d.]+ ± [\d.]+|\d+ of \d+|[\d.]+|–", line.partition(" ")[2].partition("   ")[2]
+        )
+        everyones = cells["accuracy, everyone's rows"]
+        of_own = [mean_of(cells[f"{name}, own rows"]) for name in ("accuracy", "log loss")]
+        loss = mean_of(cells["log loss, everyone's rows"])
+        assert quoted[:5] == [*of_own, everyones, loss, cells["worse off"]], AGAIN
+
+
+def test_the_first_page_says_what_exchange_costs_own_rows() -> None:
+    readme = document("README.md")
+    run, default = (lines_of(page, having="worse off") for page in ("digits", "digits-own"))
+    alone, after = ({k: mean_of(v) for k, v in run[name].items()} for name in ("local", "auto"))
+    own = {name: mean_of(cell) for name, cell in default["auto"].items()}
+    loss, accuracy, everyones = (
+        "log loss, own rows",
+        "accuracy, own rows",
+        "accuracy, everyone's rows",
+    )
+    assert f"({alone[loss]} → {after[loss]})" in readme, AGAIN
+    assert f"from {alone[accuracy]} to {after[accuracy]}" in readme, AGAIN
+    assert (
+        run["auto"]["worse off"] == "10 of 10" and "all ten parties are [**worse off**]" in readme
+    ), AGAIN
+    said = f"{own[accuracy]} on own rows with a log loss of {own[loss]}, {own[everyones]} on everyone's"
+    assert f"`auto` has {said}, and {own['worse off']} parties is worse off" in readme, AGAIN
+    said = "reaches {coarse-density-ratio}, the exact one {density-ratio}, `auto` {auto}, the mean {avg}"
+    quoted = said.format(**{name: cells[everyones] for name, cells in run.items()})
+    assert quoted in document("docs/howto/who-to-trust.md"), AGAIN
+
+
+def test_figures_of_four_hospitals_are_those_of_the_table_that_they_stand_beside() -> None:
+    """A run of the configuration has the reduced table; every patient and column are on another page."""
+    text = (RESULTS / "heart.md").read_text(encoding="utf-8")
+    (line,) = re.findall(r"^\| mean \| all columns \| (0\.\d{3} \|.*) \|$", text, re.MULTILINE)[:1]
+    alone, avg, ratio, auto, central = line.split(" | ")
+    readme, notebook = document("README.md"), document("examples/notebooks/four-hospitals.ipynb")
+    assert f"**{alone} → {auto}** |" in readme and f"all patients pooled {central}" in readme
+    quoted = (
+        f"alone {alone}, AVG {avg}, density ratio {ratio}, auto **{auto}**, data pooled {central}"
+    )
+    assert quoted in document("docs/results/index.md")
+    run = lines_of("hospitals", having="worse off")
+    names = ("AUC, own rows", "log loss, own rows")
+    auc, loss = ((mean_of(run["local"][name]), mean_of(run["auto"][name])) for name in names)
+    said = f"goes from {auc[0]} alone to {auc[1]}, log loss from {loss[0]} to {loss[1]}"
+    assert "`consilience run examples/heart.toml`" in notebook and said in notebook, AGAIN
+    assert f"with every patient and column it is {alone} and {auto}" in notebook
+
+
+@pytest.mark.parametrize(
+    ("name", "page", "columns", "labels"),
+    [
+        (
+            "regression",
+            "own-regression",
+            ["MSE, own rows", "MSE, everyone's rows"],
+            ["local", "mean", "value-median", "auto", "central"],
+        ),
+        ("regression", "diabetes", ["MSE"], ["local: every site alone", "one-shot: one exchange",
+            "iterated: 20 rounds", "de-regularised: 20 rounds", "accelerated: de-regularised, 6 rounds",
+            "central: the rows pooled"]),
+        ("regression", "diabetes-mixed", ["MSE"], ["local", "mean", "value-median", "central"]),
+        ("no-public-data", "no-public-data",
+            ["accuracy, everyone's rows", "log loss, everyone's rows", "accuracy, own rows",
+                "log loss, own rows", "worse off"],
+            ["local: every site alone", "AvgKD", "PKD", "AKD", "central: the rows pooled"]),
+    ],
+    ids=lambda one: one if isinstance(one, str) else "",
+)  # fmt: skip
+def test_a_table_of_a_guide_is_that_of_the_run_beside_it(
+    name: str, page: str, columns: list[str], labels: list[str]
+) -> None:
+    """Rounded as the guide has it."""
+    guide = (ROOT / "docs" / "howto" / f"{name}.md").read_text(encoding="utf-8")
+    after = guide.partition(
+        "consilience run examples/" + {"diabetes-mixed": "diabetes"}.get(page, page)
+    )[2]
+    if page == "diabetes-mixed":
+        after = after.partition("consilience run examples/diabetes.toml --set protocol.rounds=5")[2]
+    measured = lines_of(page, having=columns[0])
+    for label in labels:
+        (line,) = re.findall(rf"^\| {re.escape(label)} \| (.+) \|$", after, re.MULTILINE)[:1]
+        for quoted, column in zip(line.split(" | "), columns, strict=False):
+            found = measured[label.partition(":")[0]][column]
+            if column == "worse off":
+                assert quoted == found, AGAIN
+                continue
+            for told, exact in zip(quoted.strip("*").split(" ± "), found.split(" ± "), strict=True):
+                digits = len(told.partition(".")[2])
+                near = abs(float(told.replace(",", "")) - float(exact.replace(",", "")))
+                assert near <= 0.501 * 10**-digits, (
+                    f"{label}, {column}: {quoted}, measured {found}. {AGAIN}"
+                )
+
+
+def test_rules_by_density_are_compared_by_the_pages_of_the_runs_that_are_named() -> None:
+    """docs/howto/choosing-an-aggregator.md, in two decimals; networks as they are taught."""
+    guide = (ROOT / "docs" / "howto" / "choosing-an-aggregator.md").read_text(encoding="utf-8")
+    for page, named in (("digits-mlp", "examples/digits-mlp.toml"), ("digits", "make demo")):
+        (line,) = re.findall(rf"^\|[^|]*\(`{named}`\) \| (.+) \|$", guide, re.MULTILINE)
+        measured = lines_of(page, having="worse off")
+        for rule, quoted in zip(
+            ("avg", "uwa", "suwa"), line.replace("*", "").split(" | "), strict=True
+        ):
+            found = measured[rule]["accuracy, everyone's rows"]
+            for told, exact in zip(quoted.split(" ± "), found.split(" ± "), strict=True):
+                assert abs(float(told) - float(exact)) <= 0.00501, (
+                    f"{rule}: {quoted}, measured {found}"
+                )
+    spec = tomllib.loads((ROOT / "examples" / "digits-mlp.toml").read_text(encoding="utf-8"))
+    assert spec["purpose"] == "taught"
+
+
+@pytest.mark.needs_data("heart-disease")
+def test_what_a_command_printed_before_training_it_prints(monkeypatch: pytest.MonkeyPatch) -> None:
+    """docs/howto/how-different.md: the table, and the two sentences on public rows."""
+    guide = (ROOT / "docs" / "howto" / "how-different.md").read_text(encoding="utf-8")
+    command, _, table = CONSOLE.findall(guide)[0].partition("\n")
+    monkeypatch.chdir(ROOT)
+    monkeypatch.setenv("COLUMNS", "200")
+    words = shlex.split(command.removeprefix("$ consilience "))
+    done = CliRunner().invoke(app, words[: words.index("--out")])
+    printed = [line.rstrip() for line in done.stdout.splitlines()]
+    assert done.exit_code == 0 and set(table.splitlines()) <= set(printed)
+    said = re.findall(r"^> (Your parties know .*(?:\n> .*)*)", guide, re.MULTILINE)[0]
+    assert " ".join(said.replace("\n> ", " ").split()) in " ".join(done.stdout.split())
+
+
+def test_the_page_of_rivals_is_its_tables_and_so_are_quotations(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    import rivals
+
+    rows = list(rivals.stored().values())
+    states = {code for row in rows for code in row["code"].split()}
+    made = "\n".join(
+        rivals.rivals_page.page(rows, [tuple(map(str, cell)) for cell in rivals.plan()])
+    )
+    assert (RESULTS / "rivals.md").read_text(encoding="utf-8").partition("\nOne line a cell")[
+        2
+    ] in f"{made}\n"
+    assert f"the library's code went through {len(states)} states" in " ".join(made.split())
+    cell = "digits, k = 2 of 10, 10 parties"
+    taught = lines_of("rivals", having="ratios-alone")[cell]
+    guide = document("docs/howto/choosing-an-aggregator.md")
+    said = (
+        "taught to {auto} by `auto`, of the {true-labels} of true labels; by `density-ratio` {density-ratio} "
+        "and in its logistic form {density-ratio-logistic}, `fedgo` {fedgo}, `fedd3a` {fedd3a}, `dafkd` "
+        "{dafkd}, `ratios-alone` {ratios-alone}, `analytic-federation` {analytic-federation} and `avg` {avg}."
+    )
+    assert said.format(**taught) in guide
+    (errors, runs), (losses, _) = re.findall(r"([\d.]+)% of ([\d,]+) in", made)
+    assert f"{errors} % of {runs} party-runs" in guide and f"{losses} % in log loss" in guide
+    ((first, close), *_) = re.findall(r"first in (\d+) of 90 cells, first or close in (\d+)", made)
+    assert f"everyone's rows in {first} cells" in guide and f"of first in {close};" in guide
+    seeds = {row["data"]: row["seeds"] for row in rows if row["rule"] == "auto"}
+    assert {*seeds.values()} == {"5", "3"} and seeds["cifar-10"] == seeds["trec"] == "3"
+    assert "five seeds, three on features of encoders" in guide
+    assert "five seeds, three on features of encoders" in document("docs/results/index.md")
 
 
 @pytest.mark.parametrize(

@@ -76,6 +76,24 @@ def test_a_finished_run_is_shown(finished: Path):
     assert "Asked now" not in page and "style=" not in page
 
 
+def test_an_excluded_party_is_shown_as_such(finished: Path, tmp_path: Path):
+    """As long as the teacher of the last round leaves its answers out."""
+    center = Path(shutil.copytree(finished, tmp_path / finished.name))
+
+    def page_with(round: int) -> str:
+        ledger = Ledger(center / "run" / "ledger.sqlite")
+        ((label,),) = ledger.read("SELECT DISTINCT method FROM rounds")
+        ledger.write("notes", [(label, 0, round, "north is excluded since round 1: evidence")])
+        ledger.close()
+        return browser(CoordinatorPage(center)).get("/").text
+
+    before, now = page_with(1), page_with(2)
+    assert "Without a part" not in before
+    assert "Without a part in the teacher: north." in now and "No party failed" not in now
+    assert '<h3>north <span class="chip excluded">excluded</span></h3>' in now
+    assert '<p class="why">north is excluded since round 1: evidence</p>' in now
+
+
 def test_trust_is_that_of_the_teacher_by_its_own_classes(finished: Path):
     facts = read_facts(finished / "run" / "ledger.sqlite")
     assert facts.trusted == 2 and facts.trust.keys() == {"no", "yes"}

@@ -132,7 +132,7 @@ def test_who_was_left_out_and_why_is_on_the_page(run: Path) -> None:
     text = text_of(write_report(run))
     assert "0 1: north south: refused at Describe: limits.federation" in text
     assert "south is not a member: it has not joined: limits.federation" in text
-    assert "Parties were left out of" in text
+    assert "Parties were left out of" in text and "xcluded: south" in text
 
 
 @pytest.mark.usefixtures("quickly")

@@ -96,6 +96,9 @@ def test_a_broken_model_is_left_out_without_any_setting(tmp_path):
     accuracy, notes = found(tmp_path / "run", tmp_path, "[robustness]\ntolerates = 2\n")
     assert accuracy > 0.9
     assert any(note.startswith("party-2 is excluded since round 1") for note in notes)
+    results = read_results(tmp_path / "run")
+    assert results.missed("density-ratio") == "excluded: party-2"
+    assert any(one.startswith("party-2 is excluded since round 1") for one in results.warnings)
 
 
 def test_more_liars_than_any_rule_bears_are_said(tmp_path):

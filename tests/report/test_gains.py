@@ -101,7 +101,7 @@ def test_who_is_worse_off_by_more_than_chance(make_run: Make) -> None:
     results = read_results(of_rows(make_run, alone, after, np.ones((2, 100))))
     gain = results.gains["avg"]["accuracy"]
     assert gain.errors["b"] == pytest.approx(0.017, abs=0.002)
-    assert gain.worse == ("a",) and worse_off(results, "avg") == "1 of 2"
+    assert gain.worse == ("a",) and str(worse_off(results, "avg")) == "1 of 2"
     assert gain.errors["a"] == pytest.approx(0.04, abs=0.003)  # of its gain; alone it has none
     found = verdict(results)
     assert found is not None and found.opening == "Exchange did harm"

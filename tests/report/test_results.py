@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 import tomllib
 from collections.abc import Callable
 from pathlib import Path
@@ -11,8 +12,9 @@ import numpy as np
 import pytest
 
 from consilience.errors import InvalidInput, RunFailed
-from consilience.experiments import parse_spec
-from consilience.report import as_rows, compare, read_results, table, verdict
+from consilience.experiments import Ledger, parse_spec
+from consilience.networks import Delivery
+from consilience.report import as_rows, compare, read_results, table, verdict, write_report
 from consilience.report.by_party import party_sentences
 from consilience.report.results import Spread, spread
 from consilience.report.toml import to_toml
@@ -147,7 +149,7 @@ def test_the_verdict_on_a_gain(make_run: Make) -> None:
     assert found.sentence.startswith(
         "Exchange helped: with avg, the parties' mean accuracy is 0.700"
     )
-    assert found.per_party.endswith("by more than the standard error: accuracy: 0 of 2.")
+    assert found.per_party.endswith("in accuracy, by more than the standard error: 0 of 2.")
 
 
 def test_harm_to_own_rows_is_said_whatever_happens_to_everyones(make_run: Make) -> None:
@@ -163,8 +165,185 @@ def test_harm_to_own_rows_is_said_whatever_happens_to_everyones(make_run: Make) 
     assert found is not None and found.harm
     assert found.opening == "Exchange did harm on own rows, and helped on everyone's rows"
     assert found.first.worse == ("a", "b")
-    assert "Worse off on own rows than alone" in found.per_party
-    assert "accuracy: 2 of 2 (a, b)" in found.per_party
+    assert found.per_party == (
+        "Worse off on own rows than alone, in accuracy, by more than the standard error: 2 of 2 (a, b)."
+    )
+
+
+def two_sides(own: float, everyone: float, loss: float = 0.0) -> dict[int, dict[str, object]]:
+    """Three seeds in which both parties gain ``own`` and ``everyone`` in accuracy, and lose ``loss``."""
+    return {
+        s: {
+            "accuracy": [[0.2, 0.2], [0.2 + everyone + s / 1000] * 2],
+            "log_loss": [[2.0, 2.0], [1.0 + s / 1000] * 2],
+            "accuracy_own": [[0.9, 0.9], [0.9 + own + s / 1000] * 2],
+            "log_loss_own": [[0.1, 0.1], [0.1 + loss + s / 1000] * 2],
+        }
+        for s in range(3)
+    }
+
+
+def test_a_run_for_everyones_rows_is_judged_by_these(make_run: Make) -> None:
+    """The demo's shape: +0.7 on everyone's rows, -0.1 on own ones. No party is sent back to 0.2."""
+    values = {"avg": two_sides(-0.1, 0.7, 0.2)}
+    results = read_results(make_run(values, seeds=3, purpose="everyone"))
+    found = verdict(results)
+    assert found is not None and not found.harm
+    assert found.opening == "Exchange helped on everyone's rows, and did harm on own rows"
+    figures = found.sentence.partition(": ")[2]
+    assert figures.index("on everyone's rows is 0.901") < figures.index("on own rows 0.801")
+    assert "(a change for the worse of 0.099" in figures and "on own rows 0.301" in figures
+    assert found.sentence.endswith('The run is for everyone\'s rows (purpose = "everyone").')
+    assert found.per_party.endswith(": 2 of 2 (a, b).")  # own rows are still counted
+    first, second = party_sentences(results, found)
+    assert first == (
+        "a: better on everyone's rows (accuracy 0.200 → 0.901, log loss 2.000 → 1.001); own rows: "
+        "accuracy 0.900 → 0.801, log loss 0.100 → 0.301."
+    )
+    assert "trained alone" not in first + second
+
+
+def test_a_run_for_everyones_rows_says_where_these_came_out_worse(make_run: Make) -> None:
+    """-0.1 on everyone's rows is harm, and a party is told so, whatever own rows gain."""
+    results = read_results(
+        make_run({"avg": two_sides(0.05, -0.1, -0.05)}, seeds=3, purpose="everyone")
+    )
+    found = verdict(results)
+    assert found is not None and found.harm
+    assert found.opening == "Exchange did harm on everyone's rows, and helped on own rows"
+    first, _ = party_sentences(results, found)
+    assert first.startswith("a: exchange made everyone's rows worse (accuracy 0.200 → 0.101, ")
+    assert ": for everyone's rows, keep the model trained alone: consilience predict" in first
+
+
+@pytest.mark.parametrize("purpose", ["own", "taught"])
+def test_advice_to_go_back_says_what_it_costs(make_run: Make, purpose: str) -> None:
+    """Own rows come first; what the model trained alone has on everyone's rows stands beside the advice."""
+    values = {"avg": two_sides(-0.1, 0.7, 0.2)}
+    results = read_results(make_run(values, seeds=3, purpose=purpose))
+    found = verdict(results)
+    assert found is not None and found.harm
+    assert found.opening == "Exchange did harm on own rows, and helped on everyone's rows"
+    first, _ = party_sentences(results, found)
+    assert (
+        "; everyone's rows: accuracy 0.200 → 0.901, log loss 2.000 → 1.001: for its own rows, keep"
+        in first
+    )
+
+
+def test_worse_off_is_one_number_on_a_page(make_run: Make) -> None:
+    """a loses in accuracy alone, b in log loss alone, c in neither: two of three, wherever it is counted."""
+    metrics = {
+        s: {
+            "accuracy": [[0.8] * 3, [0.7, 0.9, 0.9]],
+            "log_loss": [[0.5] * 3, [0.4, 0.6, 0.4]],
+        }
+        for s in range(3)
+    }
+    run = make_run({"avg": metrics}, seeds=3, parties="abc", rows=((9, 1),) * 3)
+    results = read_results(run)
+    found = verdict(results)
+    assert found is not None
+    page = write_report(run).read_text(encoding="utf-8")
+    counts = re.findall(r"\d of 3", page + printed(table(results)) + found.per_party)
+    assert len(counts) == 4 and {*counts} == {"2 of 3"}
+    assert found.per_party == "Worse off than alone, in accuracy or log loss: 2 of 3 (a, b)."
+    sentences = party_sentences(results, found)
+    assert sum("keep the model trained alone" in one for one in sentences) == 2
+    # In the mean both are better, and most parties are worse off all the same.
+    assert found.harm and found.opening == (
+        "Exchange did harm; in the mean accuracy is better, and most parties are worse off"
+    )
+
+
+def test_a_gain_in_log_loss_is_not_called_worse(make_run: Make) -> None:
+    """Two of three parties lose a little log loss and one gains much: the mean is a gain."""
+    metrics = {
+        s: {
+            "accuracy": [[0.8] * 3, [0.8] * 3],
+            "log_loss": [[0.1, 0.1, 0.9], [0.11, 0.11, 0.2 + s / 100]],
+        }
+        for s in range(3)
+    }
+    found = verdict(
+        read_results(make_run({"avg": metrics}, seeds=3, parties="abc", rows=((9, 1),) * 3))
+    )
+    assert found is not None and "a gain of" in found.sentence
+    assert (
+        "log loss is worse" not in found.opening and "most parties are worse off" in found.opening
+    )
+
+
+def test_harm_is_not_softened_where_the_mean_is_worse_too(make_run: Make) -> None:
+    """Own rows lose 0.02 to 0.3, an interval that holds 0, at both parties; log loss is worse for certain."""
+    values = {s: {} for s in range(3)}
+    for seed, lost in enumerate((0.02, 0.2, 0.3)):
+        values[seed] = two_sides(-lost, 0.7, 0.5)[seed]
+    found = verdict(read_results(make_run({"avg": values}, seeds=3)))
+    assert found is not None and found.own is not None and found.own.sign == 0
+    assert found.opening == "Exchange did harm on own rows, and helped on everyone's rows"
+
+
+def excluding(run: Path, party: str, round: int = 1) -> Path:
+    """The run, whose teacher's notes name an excluded party in a round."""
+    ledger = Ledger(run / "ledger.sqlite")
+    said = f"{party} is excluded since round 1: its model agrees with 0% of its own claims"
+    ledger.write("notes", [("avg", seed, round, said) for seed in (0, 1)])
+    ledger.close()
+    return run
+
+
+def test_an_excluded_party_is_in_the_headline(make_run: Make) -> None:
+    values = {s: {"accuracy": [[0.2, 0.2], [0.5 + s / 1000] * 2]} for s in range(3)}
+    run = excluding(make_run({"avg": values, "uwa": values}, seeds=3, parties=("a", "a b")), "a b")
+    results = read_results(run)
+    assert results.missed("avg") == results.missed() == "excluded: a b" and not results.missed(
+        "uwa"
+    )
+    found = verdict(results)
+    assert found is not None and found.method == "avg"
+    assert found.opening == "Exchange helped; excluded: a b"
+    (warning,) = results.warnings
+    assert warning == (
+        "a b is excluded since round 1: its model agrees with 0% of its own claims (avg; seed 0, 1)."
+    )
+    assert warning in printed(table(results), 300)
+    page = write_report(run).read_text(encoding="utf-8")
+    assert "<strong>Exchange helped; excluded: a b</strong>" in page
+    assert "No party failed" not in page
+    assert "Excluded: a b; no exchange with the other parties failed." in page
+
+
+def test_a_party_that_counted_again_at_the_end_is_no_longer_excluded(make_run: Make) -> None:
+    values = {s: {"accuracy": [[0.2, 0.2]] * 2 + [[0.5 + s / 1000] * 2]} for s in range(3)}
+    run = excluding(make_run({"avg": values}, seeds=3, protocol={"rounds": 2}), "b")
+    found = verdict(read_results(run))
+    assert found is not None and found.opening == "Exchange helped"
+    page = write_report(run).read_text(encoding="utf-8")
+    assert "(avg; seed 0, 1; it counted again in the last round)" in page
+    assert "No party failed" not in page
+
+
+def test_an_excluded_party_is_named_where_there_is_no_verdict(make_run: Make) -> None:
+    page = write_report(excluding(make_run({"avg": {0: {}}}), "b")).read_text(encoding="utf-8")
+    assert "<strong>Excluded: b.</strong>" in page and "No party failed" not in page
+
+
+def test_a_party_that_is_gone_at_the_end_is_in_the_headline(make_run: Make) -> None:
+    """b answers in round 1 and not in round 2; a is late once and back in the end."""
+
+    def told(party: str, round: int, status: str = "ok", detail: str = "") -> Delivery:
+        return Delivery(party, round, "PredictPublic", status, "", 10, 9, 0.1, detail)
+
+    asked = [told("a", 1, "late", "no answer"), told("b", 1), told("a", 2)]
+    asked.append(told("b", 2, "failed", "its model cannot be fitted"))
+    values = {s: {"accuracy": [[0.2, 0.2]] * 2 + [[0.5 + s / 1000] * 2]} for s in range(3)}
+    run = make_run({"avg": values}, seeds=3, protocol={"rounds": 2}, deliveries={"avg": asked})
+    found = verdict(read_results(run))
+    assert found is not None and found.opening == "Exchange helped; left out at the end: b"
+    page = write_report(run).read_text(encoding="utf-8")
+    assert "left out of 6 exchanges (listed below): a (3), b (3)." in page
+    assert "No party failed" not in page
 
 
 def test_harm_to_probabilities_alone_is_said(make_run: Make) -> None:
@@ -181,8 +360,8 @@ def test_harm_to_probabilities_alone_is_said(make_run: Make) -> None:
     found = verdict(read_results(make_run({"avg": metrics}, seeds=3)))
     assert found is not None and found.harm
     assert found.opening == (
-        "No clear gain from exchange; harm to probabilities: on own rows accuracy is the same, "
-        "log loss is worse"
+        "Exchange did harm on own rows; harm to probabilities: on own rows accuracy shows no clear "
+        "change, log loss is worse"
     )
 
 
@@ -240,7 +419,7 @@ def test_a_party_with_more_rows_right_and_worse_probabilities_is_told_both(
     assert found is not None
     first, second = party_sentences(results, found)
     words = "a: on its rows its accuracy better, its probabilities worse (accuracy 0.800 → 0.901, "
-    assert first.startswith(words) and "where probabilities count, keep the model" in first
+    assert first.startswith(words) and "if probabilities count, keep the model" in first
     assert second.startswith("b: exchange made its rows worse")
     typed = f"alone: consilience predict {run.parent.name}/run --party b DATA.csv --alone"
     assert second.endswith(typed)

@@ -8,7 +8,7 @@ still asked and taught.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -45,6 +45,29 @@ from consilience.validation.printing import prints_no_rows
 _HALF = 0.5
 """Without density ratios: standard deviations by which the wrong votes of a party on secret rows must
 outweigh the right ones, and votes that it must have there. A specialist is not excluded for its silence."""
+
+
+EXCLUDED = " is excluded"
+"""Words after the name of an excluded party, at the beginning of the note that names it."""
+
+
+def excluded_in(notes: Iterable[str], parties: Iterable[str]) -> dict[str, str]:
+    """Find the parties that notes of a teacher name as excluded.
+
+    Args:
+        notes: notes of a teacher.
+        parties: names of all parties.
+
+    Returns:
+        Each excluded party with the first note that names it.
+    """
+    starts = {f"{name}{EXCLUDED}": name for name in parties}
+    found: dict[str, str] = {}
+    for note in notes:
+        name = starts.get(note[: note.find(EXCLUDED) + len(EXCLUDED)])
+        if name is not None:
+            found.setdefault(name, note)
+    return found
 
 
 @prints_no_rows
@@ -113,7 +136,7 @@ class Guard:
         """
         capped = replies if self.most_rows is None else _capped(replies, self.most_rows)
         found = dict(memory)
-        named = {name: f"{name} is excluded: the operator listed it" for name in self.leave_out}
+        named = {name: f"{name}{EXCLUDED}: the operator listed it" for name in self.leave_out}
         claims = _Claims.of(capped)
         heard = [name for name in replies.parties if self._counts(name, {**found, **named})]
         if claims is not None and claims.kind is CoarseRatios and not claims.enough(heard):
@@ -128,7 +151,7 @@ class Guard:
                 heard.remove(name)
         if claims is not None and self.watch:
             for name, said in claims.contradicted(heard, self.let_in):
-                found.setdefault(name, f"{name} is excluded since round {claims.round}: {said}")
+                found.setdefault(name, f"{name}{EXCLUDED} since round {claims.round}: {said}")
                 heard.remove(name)
         excluded = {name: {**found, **named}[name] for name in replies.parties if name not in heard}
         if not heard:
@@ -164,13 +187,13 @@ class Guard:
         rows, true = self.secret.rows[true >= 0], true[true >= 0]
         if not len(rows):
             return []
-        since = f"is excluded since round {predictions[0].round}"
+        since = f"{EXCLUDED} since round {predictions[0].round}"
         places = [replies.parties.index(name) for name in heard]
         if claims is not None and claims.limits is not None:
             limited = bounded(claims.ratios[places], probabilities[places])
             told = wrong_on_labels(limited, probabilities[places], rows, true, claims.limits)
             return [
-                (heard[one.party], f"{heard[one.party]} {since}: on secret rows {one.evidence}")
+                (heard[one.party], f"{heard[one.party]}{since}: on secret rows {one.evidence}")
                 for one in told
             ]
         votes = probabilities[:, rows]
@@ -182,7 +205,7 @@ class Guard:
         return [
             (
                 name,
-                f"{name} {since}: on {len(rows)} secret rows its votes are right by {right[c]:.1f} and wrong "
+                f"{name}{since}: on {len(rows)} secret rows its votes are right by {right[c]:.1f} and wrong "
                 f"by {wrong[c]:.1f}",
             )
             for c, name in enumerate(replies.parties)
@@ -302,9 +325,9 @@ def _other_units(
             mend="Bring the targets of all parties to one unit. If they are right as they are, name the "
             "parties in robustness.let_in.",
         )
-    since = f"is excluded since round {given[0].round}"
+    since = f"{EXCLUDED} since round {given[0].round}"
     why = "as those of the others on the same rows, so that its target seems to be in another unit"
-    return [(name, f"{name} {since}: its values are {said} {why}") for name, said in odd.items()]
+    return [(name, f"{name}{since}: its values are {said} {why}") for name, said in odd.items()]
 
 
 def _calibration_bounded(

@@ -95,8 +95,8 @@ class History:
     def __str__(self) -> str:
         """Give a line per party: the main metrics on own rows and on everyone's, alone and at the end.
 
-        Below stand the parties that are worse off on their own rows than alone. Where all test rows are own
-        rows there is one figure for both.
+        Lines below name, for each metric, the parties whose figure on own rows is below that of their model
+        alone. Where all test rows are own rows there is one figure for both.
         """
         last = self.metrics[-1] if self.metrics else {}
         names = list(dict.fromkeys(key for given in last.values() for key in given))

@@ -98,17 +98,17 @@ def _data_of(results: Results, party: str) -> list[Any]:
 
 
 def party_sentences(results: Results, found: Verdict) -> list[str]:
-    """Write a sentence on every party under the verdict's method, those worse off on own rows first.
+    """Write a sentence on every party under the verdict's method; parties that lost come first.
 
     Args:
         results: of a run.
         found: its verdict.
     """
-    loss = found.losses[0] if found.losses else None
-    worse = {*found.first.worse, *(loss.worse if loss else ())}
-    known = {party for gain in (found.first, loss) if gain for party in gain.by_party}
-    order = sorted(known, key=lambda party: (party not in worse, results.parties.index(party)))
-    said = [_sentence(results, found, party, loss, worse=party in worse) for party in order]
+    deciding = [gain for gain in (found.first, found.loss) if gain]
+    lost = {party for gain in deciding for party in gain.worse}
+    known = {party for gain in deciding for party in gain.by_party}
+    order = sorted(known, key=lambda party: (party not in lost, results.parties.index(party)))
+    said = [_sentence(results, found, party) for party in order]
     learners = [party for party in results.meta.get("learners", ()) if party in results.parties]
     return said + [_learner(results, found, party) for party in learners if party not in known]
 
@@ -124,27 +124,37 @@ def _learner(results: Results, found: Verdict, party: str) -> str:
     return f"{text}, and no labelled rows to be measured on."
 
 
-def _sentence(
-    results: Results, found: Verdict, party: str, loss: Gain | None, *, worse: bool
-) -> str:
-    changes = [_change(results, found.method, gain, party) for gain in (found.first, loss) if gain]
-    figures = ", ".join(change for change in changes if change)
-    whose = "its own rows" if found.own else "its rows"
-    gained = found.first.by_party.get(party, 0) > max(found.first.errors.get(party, 0), 1e-12)
+def _sentence(results: Results, found: Verdict, party: str) -> str:
+    (rows, first), *others = found.sides
+    whose = {"": "its rows", "own rows": "its own rows"}.get(rows, rows)
+    gained = first.by_party.get(party, 0) > max(first.errors.get(party, 0), 1e-12)
+    worse = party in first.worse
+    harmed = found.loss is not None and party in found.loss.worse
+    figures = _changes(results, found, first, party)
     if worse:
-        alone = f"keep the model trained alone: {_alone(results, party)}"
-        if party in found.first.worse:
-            return f"{party}: exchange made {whose} worse ({figures}): {alone}"
-        first = words(found.first.metric.removesuffix("_own"))
-        change = f"its {first} better" if gained else f"no clear change in {first}"
-        return (
-            f"{party}: on {whose} {change}, its probabilities worse ({figures}): where probabilities count, "
-            f"{alone}"
-        )
-    text = f"{party}: {'better' if gained else 'no clear change'} on {whose} ({figures})"
-    if found.own and party in found.everyone.by_party:
-        text += f"; {found.subject}: {_change(results, found.method, found.everyone, party)}"
-    return f"{text}."
+        text = f"{party}: exchange made {whose} worse ({figures})"
+    elif harmed:
+        metric = words(first.metric.removesuffix("_own"))
+        change = f"its {metric} better" if gained else f"no clear change in {metric}"
+        text = f"{party}: on {whose} {change}, its probabilities worse ({figures})"
+    else:
+        text = f"{party}: {'better' if gained else 'no clear change'} on {whose} ({figures})"
+    for other, gain in others:
+        if party in gain.by_party:
+            text += f"; {other}: {_changes(results, found, gain, party)}"
+    if not (worse or harmed):
+        return f"{text}."
+    keep = f"keep the model trained alone: {_alone(results, party)}"
+    if not others:
+        return f"{text}: {keep if worse else f'if probabilities count, {keep}'}"
+    return f"{text}: {f'for {whose}' if worse else f'if probabilities of {whose} count'}, {keep}"
+
+
+def _changes(results: Results, found: Verdict, gain: Gain, party: str) -> str:
+    """A party's metric and log loss of the same rows, alone and after, in words."""
+    loss = found.losses.get("log_loss_own" if gain.metric.endswith("_own") else "log_loss")
+    changes = [_change(results, found.method, one, party) for one in (gain, loss) if one]
+    return ", ".join(filter(None, changes))
 
 
 def _alone(results: Results, party: str) -> str:

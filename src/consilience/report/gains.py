@@ -112,19 +112,44 @@ def gains(results: Results, methods: Sequence[Method]) -> dict[str, dict[str, Ga
     return found
 
 
-def worse_off(results: Results, label: str) -> str:
-    """Count the parties that a method left worse off than alone, in the main metric or log loss, of own rows.
+@dataclass(frozen=True)
+class WorseOff:
+    """The parties that a method left worse off than alone: on own rows, in the main metric or in log loss.
+
+    Tables, the verdict and the page count by this alone.
+
+    Attributes:
+        parties: names of the parties that are worse off, in the order of the run.
+        count: number of parties that were measured alone and after.
+    """
+
+    parties: tuple[str, ...]
+    count: int
+
+    def __str__(self) -> str:
+        return f"{len(self.parties)} of {self.count}" if self.count else "–"
+
+    @property
+    def most(self) -> bool:
+        """Tell whether more than half of the parties are worse off."""
+        return 2 * len(self.parties) > self.count
+
+
+def worse_off(results: Results, label: str) -> WorseOff:
+    """Find the parties that a method left worse off than alone.
 
     Args:
         results: of a run.
         label: of the method.
+
+    Returns:
+        Names and number of parties; none of 0 for a method that has no gains.
     """
     side = "_own" if results.apart else ""
     found = [gain for name, gain in results.gains.get(label, {}).items() if name.endswith(side)]
-    if not found:
-        return "–"
     worse = {party for gain in found for party in gain.worse}
-    return f"{len(worse)} of {len({party for gain in found for party in gain.by_party})}"
+    known = {party for gain in found for party in gain.by_party}
+    return WorseOff(tuple(party for party in results.parties if party in worse), len(known))
 
 
 def pair_of(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ from consilience.report.html import amount, render
 from consilience.report.outcomes import outcome_figures
 from consilience.report.plots import draw_all, uneven
 from consilience.report.reading import read_results
-from consilience.report.results import Method, Results, Spread, mean, spread
+from consilience.report.results import Method, Results, Spread, few, mean, spread
 from consilience.report.toml import to_toml
 from consilience.report.verdict import verdict
 
@@ -93,6 +94,8 @@ def page(results: Results, plots: Sequence[Plot]) -> str:
         sent=_messages_by_method(results),
         central=results.baseline("central"),
         attacks=_attacks(results),
+        missing=results.missed(),
+        left_out=_times_left_out(results),
         failures=[
             [f.method, f.seed, f.round, f.party, _tasks(f.tasks), f.kind, f.reason]
             for f in results.failures[:MANY]
@@ -117,6 +120,12 @@ def _cell(value: Spread | None) -> str:
     return "–" if value is None else str(value)
 
 
+def _times_left_out(results: Results) -> str:
+    """Parties that were left out of exchanges, each with how often, the most often first."""
+    times = Counter(event.party for event in results.failures).most_common()
+    return few([f"{party} ({count:,})" for party, count in times])
+
+
 def _tasks(names: str) -> str:
     """Names of tasks as a reader takes them, from the ledger's ``A+B``."""
     return names.replace("+", ", ")
@@ -135,7 +144,7 @@ def _final_metrics(results: Results) -> Table:
             [
                 method.label,
                 *(_cell(method.final(name)) for name in results.shown),
-                worse_off(results, method.label),
+                str(worse_off(results, method.label)),
                 f"{np.mean(method.seconds):,.1f}",
             ]
             for method in results.methods

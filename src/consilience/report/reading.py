@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from consilience.aggregation.guard import excluded_in
 from consilience.data import Holdings
 from consilience.deployment.coordinator.configuration import CoordinatorSpec, deployed_spec
 from consilience.experiments import stored_spec
@@ -27,6 +28,7 @@ from consilience.report.attendance import read_attendance
 from consilience.report.results import (
     Event,
     EveryonesRows,
+    Exclusion,
     Method,
     Note,
     Results,
@@ -121,6 +123,7 @@ def read_results(run: Path) -> Results:
             splits=splits,
             tests=tests,
             failures=_failures(ledger),
+            exclusions=_exclusions(ledger, parties),
             notes=_notes(ledger),
             left=_sent(ledger, spec.seed_list[0]),
             attendance=read_attendance(ledger, spec.seed_list[0]),
@@ -341,6 +344,24 @@ def _failures(ledger: Ledger) -> tuple[Event, ...]:
             "WHERE status <> 'ok' ORDER BY rowid"
         )
     )
+
+
+def _exclusions(ledger: Ledger, parties: Sequence[str]) -> tuple[Exclusion, ...]:
+    """Exclusions that notes of teachers name, one for each party."""
+    found: dict[str, Exclusion] = {}
+    for method, seed, text, final in ledger.read(
+        "SELECT method, seed, text, round = (SELECT max(round) FROM rounds WHERE "
+        "method = notes.method AND seed = notes.seed) FROM notes ORDER BY rowid"
+    ):
+        for party, reason in excluded_in([text], parties).items():
+            before = found.get(party, Exclusion(party, (), (), reason))
+            found[party] = replace(
+                before,
+                methods=tuple(dict.fromkeys((*before.methods, method))),
+                seeds=tuple(sorted({*before.seeds, seed})),
+                final=before.final or bool(final),
+            )
+    return tuple(found.values())
 
 
 def _notes(ledger: Ledger) -> tuple[Note, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -15,6 +15,7 @@ from consilience.errors import nearest
 from consilience.experiments import Spec
 from consilience.federation.history import MAIN_METRICS
 from consilience.federation.run_folder import RunSpec
+from consilience.party.choice import Purpose
 from consilience.protocols.methods import BASELINES
 from consilience.report.attendance import Attendance
 from consilience.validation.arrays import Array
@@ -78,6 +79,11 @@ def spread(values: Iterable[float]) -> Spread | None:
     return Spread(
         float(known.mean()), float(known.std(ddof=1)) if len(known) > 1 else None, len(known)
     )
+
+
+def few(parties: Collection[str]) -> str:
+    """Names of parties, of more than five the first ones: ``"a, b"``."""
+    return ", ".join(list(parties)[:5]) + (" and others" if len(parties) > 5 else "")
 
 
 def mean(values: Array, axis: int) -> Array:
@@ -207,6 +213,30 @@ class Event:
 
 
 @dataclass(frozen=True)
+class Exclusion:
+    """A party whose answers a teacher left out, because they were found wrong or the operator listed it.
+
+    Attributes:
+        party: name of the party.
+        methods: labels of the methods under which it was excluded.
+        seeds: seeds with which it was.
+        reason: the first note that names it, with the evidence.
+        final: whether it was still excluded in the last round, under a method and with a seed.
+    """
+
+    party: str
+    methods: tuple[str, ...]
+    seeds: tuple[int, ...]
+    reason: str
+    final: bool = False
+
+    def __str__(self) -> str:
+        seeds = f"seed {', '.join(map(str, self.seeds))}"
+        later = "" if self.final else "; it counted again in the last round"
+        return f"{self.reason} ({', '.join(self.methods)}; {seeds}{later})."
+
+
+@dataclass(frozen=True)
 class Note:
     """Something that parties remarked.
 
@@ -260,6 +290,7 @@ class Results:
         splits: seed to numbers of private rows by party and class; empty where parties alone know them.
         tests: seed to everyone's test rows, where a run kept scores of them.
         failures: parties left out of exchanges.
+        exclusions: parties whose answers were left out of a teacher.
         notes: remarks of parties.
         left: messages that left parties, with the first seed.
         attendance: parties that took part and were left out, round by round, with the first seed.
@@ -275,6 +306,7 @@ class Results:
     splits: Mapping[int, Holdings]
     tests: Mapping[int, EveryonesRows]
     failures: tuple[Event, ...]
+    exclusions: tuple[Exclusion, ...]
     notes: tuple[Note, ...]
     left: tuple[SentItem, ...]
     attendance: tuple[Attendance, ...]
@@ -310,6 +342,11 @@ class Results:
             for method in self.methods
             for name, values in method.scores.items()
         )
+
+    @property
+    def purpose(self) -> Purpose:
+        """The rows that the run is for; parties at machines of their own put their own rows first."""
+        return self.spec.purpose if isinstance(self.spec, Spec) else "own"
 
     @property
     def everyones(self) -> str:
@@ -377,6 +414,7 @@ class Results:
             said.append(f"In no mean, since they learn only: {', '.join(learners)}.")
         for party, (reason, _) in self.meta.get("excluded", {}).items():
             said.append(f"{party} is not a member: {reason}.")
+        said += map(str, self.exclusions)
         for method in self.methods:
             for values in list(method.scores.values())[:1]:
                 absent = int(np.isnan(values[:, -1]).sum())
@@ -386,6 +424,24 @@ class Results:
                         "not measured in the last round and are missing from the means."
                     )
         return tuple(said)
+
+    def missed(self, label: str | None = None) -> str:
+        """Name the parties that had no part in a method's result, in a few words; empty if there are none.
+
+        These are the excluded parties, those that are no members, and those that did not answer in the last
+        round of the first seed.
+
+        Args:
+            label: of the method; any method if ``None``.
+        """
+        excluded = {*self.meta.get("excluded", ())}
+        excluded |= {
+            one.party for one in self.exclusions if one.final and label in (None, *one.methods)
+        }
+        ends = {one.method: one for one in self.attendance if label in (None, one.method)}
+        silent = {party for one in ends.values() for party in one.left_out}
+        said = {"excluded": excluded, "left out at the end": silent - excluded}
+        return "; ".join(f"{how}: {few(sorted(who))}" for how, who in said.items() if who)
 
     def method(self, label: str) -> Method | None:
         """The method of that label, if a seed of it is done."""

@@ -72,7 +72,7 @@ def table(results: Results, metric: str | None = None) -> RenderableType:
     for method in results.methods:
         values = [method.final(name) for name in shown]
         cells = ["–" if value is None else str(value) for value in values]
-        worse = worse_off(results, method.label)
+        worse = str(worse_off(results, method.label))
         table.add_row(_plain(method.label), *cells, worse, str(len(method.seeds)))
     for label in dict.fromkeys(one.method for one in results.missing):
         if results.method(label) is None:

@@ -2,102 +2,146 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-from consilience.report.gains import Gain
-from consilience.report.results import Results, Spread, number, words
+from consilience.party.choice import Purpose
+from consilience.report.gains import Gain, WorseOff, worse_off
+from consilience.report.results import Results, Spread, few, number, words
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """The best exchange method against every party alone.
+    """The best exchange method against every party alone, for the rows that the run's purpose names.
 
     Attributes:
         metric: what is compared, as its mean over parties.
         method: the method whose mean gain on own rows and on everyone's is best, by the same test rows.
         candidates: how many exchange methods it was chosen from.
+        purpose: rows that the run is for: those of ``"everyone"``, otherwise own rows first.
         everyone: gain on everyone's test rows.
         own: gain on the parties' own rows; ``None`` where these are all rows.
-        losses: gains in log loss, on own rows where they are apart and on all; empty where it is the metric
-            or was not measured.
+        losses: gains in log loss, by metric; empty where it is the metric or was not measured.
+        worse: parties that are worse off on own rows.
         central: with all private rows pooled, if that was run.
         subject: whose rows all test rows are, in words.
+        missed: parties without a part in the result, in words; empty if all had one.
     """
 
     metric: str
     method: str
     candidates: int
+    purpose: Purpose
     everyone: Gain
     own: Gain | None
-    losses: tuple[Gain, ...]
+    losses: Mapping[str, Gain]
+    worse: WorseOff
     central: Spread | None
     subject: str
+    missed: str
+
+    @property
+    def for_everyone(self) -> bool:
+        """Tell whether everyone's rows decide, and own rows are apart from them."""
+        return self.own is not None and self.purpose == "everyone"
+
+    @property
+    def sides(self) -> tuple[tuple[str, Gain], ...]:
+        """Rows in words and the gain on them; the rows that decide come first."""
+        if self.own is None:
+            return (("", self.everyone),)
+        both = (("own rows", self.own), (self.subject, self.everyone))
+        return both[::-1] if self.for_everyone else both
 
     @property
     def first(self) -> Gain:
-        """The gain on the parties' own rows, where they are apart, else on all rows."""
-        return self.own or self.everyone
+        """The gain on the rows that decide."""
+        return self.sides[0][1]
+
+    @property
+    def loss(self) -> Gain | None:
+        """The gain in log loss on the rows that decide; ``None`` where it was not measured."""
+        return self.losses.get("log_loss" + _side(self.first))
 
     @property
     def harm(self) -> bool:
-        """Tell whether own rows came out worse, in the mean or at most parties, or everyone's or log loss."""
-        return _sign(self.first) < 0 or self.everyone.sign < 0 or self._loss < 0
+        """Tell whether the rows that decide came out worse, or their log loss, or most parties are worse off.
 
-    @property
-    def _loss(self) -> int:
-        return _sign(self.losses[0]) if self.losses else 0
+        If own rows decide, a loss on everyone's rows is harm too.
+        """
+        lost = [gain for gain in (self.everyone, self.first, self.loss) if gain is not None]
+        return any(gain.sign < 0 for gain in lost) or (not self.for_everyone and self.worse.most)
+
+    def _sign(self, gain: Gain) -> int:
+        """1 for a gain, -1 for harm, in the mean or because most parties are worse off, 0 for neither."""
+        about_own = self.own is None or gain is self.own
+        return -1 if about_own and self.worse.most else gain.sign
 
     @property
     def opening(self) -> str:
-        """The finding in a few words."""
-        own, everyone = _sign(self.first), self.everyone.sign
-        if self.first.interval is None and own == 0:
-            better = "Better" if self.first.mean > 0 else "No better"
-            return f"{better} with exchange, in one seed"
-        if self.own is None:
-            found = {
-                1: "Exchange helped",
-                0: "No clear gain from exchange",
-                -1: "Exchange did harm",
-            }
-            text = found[own]
-        elif own < 0:
-            also = {1: f", and helped on {self.subject}", 0: "", -1: f" and on {self.subject}"}
-            text = f"Exchange did harm on own rows{also[everyone]}"
-        elif own > 0:
-            also = {1: f" and on {self.subject}", 0: "", -1: f", and did harm on {self.subject}"}
-            text = f"Exchange helped on own rows{also[everyone]}"
+        """The finding in a few words, with the parties that had no part in it."""
+        return f"{self._found}; {self.missed}" if self.missed else self._found
+
+    @property
+    def _found(self) -> str:
+        (rows, first), *others = self.sides
+        sign = self._sign(first)
+        other, second = (others[0][0], self._sign(others[0][1])) if others else ("", 0)
+        if first.interval is None and sign == 0:
+            better = "Better" if first.mean > 0 else "No better"
+            also = f"; harm on {other}" if self.for_everyone and second < 0 else ""
+            return f"{better} with exchange, in one seed{also}"
+        where = f" on {rows}" if rows else ""
+        if sign < 0:
+            also = {1: f", and helped on {other}", 0: "", -1: f" and on {other}"}[second]
+            text = f"Exchange did harm{where}{also}"
+        elif sign > 0:
+            also = {1: f" and on {other}", 0: "", -1: f", and did harm on {other}"}[second]
+            text = f"Exchange helped{where}{also}"
         else:
-            found = {
-                1: f"Exchange helped on {self.subject}; own rows are as before",
+            text = {
+                1: f"Exchange helped on {other}; {rows} are as before",
                 0: "No clear gain from exchange",
-                -1: f"Exchange did harm on {self.subject}",
-            }
-            text = found[everyone]
-        if self._loss < 0 <= own:
-            what = f"{words(self.metric)} is {'better' if own else 'the same'}"
-            text += f"; harm to probabilities: on own rows {what}, log loss is worse"
-        return text
+                -1: f"Exchange did harm on {other}",
+            }[second]
+        return text + self._although(where)
+
+    def _although(self, where: str) -> str:
+        """The harm that the mean of the metric does not show."""
+        harmed = self._sign(self.first) < 0
+        if harmed and self.first.mean < 0:
+            return ""
+        change = "is better" if self.first.sign > 0 else "shows no clear change"
+        if self.loss is not None and self.loss.sign < 0:
+            return (
+                f"; harm to probabilities:{where} {words(self.metric)} {change}, log loss is worse"
+            )
+        if harmed:
+            return f"; in the mean {words(self.metric)} {change}, and most parties are worse off"
+        return ""
 
     @property
     def sentence(self) -> str:
         """The finding with its figures."""
         text = f"{self.opening}: with {self.method}, the parties' mean {words(self.metric)} "
-        if self.own is None:
-            text += f"is {_figures(self.everyone)}"
-        else:
-            text += (
-                f"on own rows is {_figures(self.own)}; on {self.subject} {_figures(self.everyone)}"
-            )
+        text += "; ".join(
+            f"on {rows} {'' if i else 'is '}{_figures(gain)}" if rows else f"is {_figures(gain)}"
+            for i, (rows, gain) in enumerate(self.sides)
+        )
         if self.central is not None:
             text += f"; trained on all rows pooled it is {_shown(self.central)}"
-        for i, loss in enumerate(self.losses):
-            where = "" if len(self.losses) == 1 else f" on {('own rows', self.subject)[i]}"
-            text += (
-                f". Log loss{where} is {_figures(loss)}" if not i else f";{where} {_figures(loss)}"
-            )
+        losses = [
+            (rows, self.losses[name])
+            for rows, gain in self.sides
+            if (name := "log_loss" + _side(gain)) in self.losses
+        ]
+        for i, (rows, loss) in enumerate(losses):
+            where = f" on {rows}" if rows else ""
+            text += f";{where} {_figures(loss)}" if i else f". Log loss{where} is {_figures(loss)}"
         if self.first.interval is None:
             text += "; a single seed does not say how much of that is chance"
+        if self.for_everyone:
+            text += f'. The run is for {self.subject} (purpose = "everyone")'
         return text + "."
 
     @property
@@ -118,15 +162,19 @@ class Verdict:
     def per_party(self) -> str:
         """The parties that are worse off than alone by more than their standard error, by name."""
         where = "" if self.own is None else " on own rows"
-        count = len(self.first.by_party)
-        parts = [f"{words(self.metric)}: {_named(self.first.worse, count)}"]
-        if self.losses:
-            parts.append(f"log loss: {_named(self.losses[0].worse, count)}")
-        known = any(self.first.errors.values())
+        metrics = dict.fromkeys((self.metric, *(["log_loss"] if self.losses else [])))
+        known = any(error for gain in self._of_own for error in gain.errors.values())
+        named = f" ({few(self.worse.parties)})" if self.worse.parties else ""
         return (
-            f"Worse off{where} than alone{', by more than the standard error' if known else ''}: "
-            f"{'; '.join(parts)}."
+            f"Worse off{where} than alone, in {' or '.join(map(words, metrics))}"
+            f"{', by more than the standard error' if known else ''}: {self.worse}{named}."
         )
+
+    @property
+    def _of_own(self) -> list[Gain]:
+        """Gains on own rows, in the metric and in log loss."""
+        gain = self.own or self.everyone
+        return [gain, *filter(None, [self.losses.get("log_loss" + _side(gain))])]
 
 
 def verdict(results: Results) -> Verdict | None:
@@ -145,27 +193,28 @@ def verdict(results: Results) -> Verdict | None:
         return gained[metric].mean + gained.get(own, gained[metric]).mean
 
     best = max(tried, key=worth)
-    losses = ("log_loss_own", "log_loss") if results.apart else ("log_loss",)
+    losses = ["log_loss_own", "log_loss"] if results.apart else ["log_loss"]
+    if metric == "log_loss":
+        losses = []
     central = results.baseline("central")
     return Verdict(
         metric=metric,
         method=best,
         candidates=len(tried),
+        purpose=results.purpose,
         everyone=tried[best][metric],
         own=tried[best].get(own) if results.apart else None,
-        losses=()
-        if metric == "log_loss"
-        else tuple(tried[best][name] for name in losses if name in tried[best]),
+        losses={name: tried[best][name] for name in losses if name in tried[best]},
+        worse=worse_off(results, best),
         central=central.final(metric) if central else None,
         subject=results.everyones,
+        missed=results.missed(best),
     )
 
 
-def _sign(gain: Gain) -> int:
-    """1 for a gain, -1 for harm, in the mean or to most parties, 0 for neither."""
-    if 2 * len(gain.worse) > len(gain.by_party):
-        return -1
-    return gain.sign
+def _side(gain: Gain) -> str:
+    """Suffix of the metrics of the same rows."""
+    return "_own" if gain.metric.endswith("_own") else ""
 
 
 def _figures(gain: Gain) -> str:
@@ -177,13 +226,6 @@ def _figures(gain: Gain) -> str:
         return f"{text} (no change, {low} to {high})"
     change = "a gain" if gain.mean > 0 else "a change for the worse"
     return f"{text} ({change} of {number(abs(gain.mean))}, {low} to {high})"
-
-
-def _named(parties: tuple[str, ...], count: int) -> str:
-    if not parties:
-        return f"0 of {count}"
-    named = ", ".join(parties[:5]) + (" and others" if len(parties) > 5 else "")
-    return f"{len(parties)} of {count} ({named})"
 
 
 def _shown(value: Spread) -> str:

@@ -15,6 +15,7 @@ from threading import Thread
 from typing import Any
 
 from consilience.aggregation.base import GUARANTEE
+from consilience.aggregation.guard import excluded_in
 from consilience.deployment.coordinator.configuration import CONFIGURATION, check_folder
 from consilience.deployment.coordinator.rounds import OUTCOME, STAGE
 from consilience.deployment.coordinator.status import PartyStatus, Status, coordinator_status
@@ -73,8 +74,9 @@ class PartyRow:
 
     Attributes:
         status: its status.
-        state: a word for its part: joined, asked now, late, left out, not joined, or waited for.
-        why: why it is left out or has not joined; else empty.
+        state: a word for its part: joined, asked now, late, left out, excluded, not joined, or
+            waited for.
+        why: why it is left out, is excluded or has not joined; else empty.
         value: the metric that counts, last measured; ``None`` where it was not.
     """
 
@@ -97,6 +99,7 @@ class Facts:
         trust: class to party to its mean weight, in the round ``trusted``.
         trusted: the round of that; -1 where there is none.
         excluded: party to the reason for which it has not joined.
+        unheard: party to the note with which the teacher of the last round leaves its answers out.
         rounds: round to its end in seconds from the start.
         answered: round to the number of parties that answered in it.
         failures: rounds, parties, tasks, kinds and reasons of messages that did not go well, the last first.
@@ -112,6 +115,7 @@ class Facts:
     trust: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     trusted: int = -1
     excluded: Mapping[str, str] = field(default_factory=dict)
+    unheard: Mapping[str, str] = field(default_factory=dict)
     rounds: Mapping[int, float] = field(default_factory=dict)
     answered: Mapping[int, int] = field(default_factory=dict)
     failures: list[tuple[Any, ...]] = field(default_factory=list)
@@ -215,6 +219,15 @@ def read_facts(path: Path) -> Facts:
             trust=trust,
             trusted=trusted,
             excluded={name: str(why) for name, (why, _) in ledger.meta.get("excluded", {}).items()},
+            unheard=excluded_in(
+                (
+                    str(text)
+                    for (text,) in ledger.read(
+                        "SELECT text FROM notes WHERE round = (SELECT max(round) FROM rounds)"
+                    )
+                ),
+                {name for (name,) in ledger.read("SELECT DISTINCT party FROM deliveries")},
+            ),
             rounds=dict(ledger.read("SELECT round, seconds FROM rounds ORDER BY round DESC")),
             answered=dict(
                 ledger.read(
@@ -268,6 +281,8 @@ def party_rows(status: Status, facts: Facts, now: Mapping[str, Any]) -> list[Par
     for one in status.parties:
         if one.party in facts.excluded:
             state = "not joined"
+        elif one.party in facts.unheard:
+            state = "excluded"
         elif one.party in now.get("awaited", ()):
             state = "asked now"
         elif one.why:
@@ -276,7 +291,8 @@ def party_rows(status: Status, facts: Facts, now: Mapping[str, Any]) -> list[Par
         else:
             state = "joined" if one.exchanges else "waited for"
         measured = facts.values.get(one.party)
-        rows.append(PartyRow(one, state, one.why, measured[-1][1] if measured else None))
+        why = facts.unheard.get(one.party, one.why)
+        rows.append(PartyRow(one, state, why, measured[-1][1] if measured else None))
     return rows
 
 
