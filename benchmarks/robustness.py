@@ -43,7 +43,7 @@ from consilience.networks.hostile import ATTACKS, Hostile, HostileNetwork
 KEPT = Path(__file__).parent.parent / "runs" / "results" / "robustness.jsonl"
 ROUNDS = 6
 SEEDS, FEW, CLEAN = range(100, 105), range(100, 103), range(100, 110)
-"""Seeds that no threshold was chosen on."""
+"""Seeds that no threshold was chosen on, but for one test that was changed after seed 109."""
 
 MODELS = ("logistic-regression", "knn", "naive-bayes")
 ROOT = 10
@@ -361,17 +361,39 @@ def clean(found: Found) -> Iterator[str]:
 
 
 CONCLUSIONS = (
-    "**Conclusions.** Oblivious attackers cost 0.1 points at most in every setting and seed. No "
-    "honest party is excluded if none is malicious; in the runs of the floor, in which the rest are "
-    "honest, one of some 950 is (digits, 2 classes, coarse), and under attack 25 of 1,972 with exact "
-    "and 10 of 1,780 with coarse ratios. With exact ratios the losses in classes with 2f + 1 holders "
-    "are 0.2 points at most, but 1.9 for three jitter attackers on heart disease dealt to ten. "
-    "**Coarse ratios fall short**: up to 9.0 points for three attackers in such classes, 2.3 for one. "
-    "A root set brings exact ratios to 0.5 at most, and coarse ones not. Holders are counted by "
-    "private rows; a party whose class has fewer than 20 rows makes no coarse claim of it. One "
-    "threshold was changed after an honest hospital of 18 rows was excluded at seed 109. A – was not "
-    "run; the root set has one to three seeds."
+    "**Conclusions.** Oblivious attackers cost 0.2 points at most in the mean and 0.8 in the worst "
+    "seed, in every setting. Quiet, threader and jitter attackers cost 0.4 points at most in the mean "
+    "in classes with 2f + 1 holders, with exact and coarse ratios, but for three of ten on "
+    "Dirichlet-dealt digits with coarse ratios: 1.7 and 1.9. With a root set the same holds, and 1.0 "
+    "to 1.5 are lost to three of ten with coarse ratios of five classes a party, whose rule uses "
+    "answers alone. **Other attacks reach further**, on one seed each: framer with three of ten 24.8 "
+    "points (Dirichlet, exact), second-class and its kin 10.6 and 5.3, greedy 6.3 (four hospitals, "
+    "coarse). Holders are counted by private rows; with coarse ratios a class of fewer than 20 rows "
+    "gives no evidence. The test of misplaced claims was changed twice for a hospital of 18 rows that "
+    "was excluded at seed 109, which is one of the seeds of this page. A – was not run."
 )
+
+
+def honest_exclusions(found: Found) -> str:
+    """Count the honest parties that were excluded, over trials with and without malicious ones."""
+    counts: dict[str, list[int]] = defaultdict(lambda: [0, 0])
+    for line in found.values():
+        one = Trial(*json.loads(line["key"])[1:])
+        if one.guard == "unguarded":
+            continue
+        when = (
+            "under attack"
+            if one.attack != "none"
+            else "in runs of the floor"
+            if one.count
+            else "if nobody is malicious"
+        )
+        kind = counts[f"{when}, {'coarse' if one.coarse else 'exact'}"]
+        malicious = line["malicious"] if one.count else []
+        kind[0] += sum(name not in malicious for name in line["excluded"])
+        kind[1] += (4 if one.cell == "h4" else 10) - len(malicious)
+    said = (f"{when} {out} of {people:,}" for when, (out, people) in sorted(counts.items()))
+    return "Honest parties excluded: " + "; ".join(said) + "."
 
 
 def page(codes: Sequence[str]) -> Iterator[str]:
@@ -383,10 +405,11 @@ def page(codes: Sequence[str]) -> Iterator[str]:
         "naive Bayes in turn, 80 rows each, a tenth of the rows of heart disease, or as Dirichlet(0.5) deals "
         "them out; models as they are distilled; "
         f"{ROUNDS} rounds. Losses are in points of accuracy of the honest parties, against excluding the "
-        "attackers from the start (the floor). Seeds from 100 on, which no threshold was chosen on. "
+        "attackers from the start (the floor). Seeds from 100 on; thresholds were chosen on seeds below. "
         f"{len(found):,} runs, {hours:.1f} hours of one core."
     )
     yield from ("", CONCLUSIONS)
+    yield from ("", honest_exclusions(found))
     yield from ("", "## No malicious party", "")
     yield from clean(found)
     yield from ("## Default settings", "")

@@ -258,7 +258,7 @@ def _misplaced(ratios: Array, outputs: Array, votes: Array, limits: Thresholds) 
     low, high = np.median(other), np.median(same)
     if high - low < _APART:
         return []
-    small = np.minimum(1, _weight(votes) / _SMALL)  # of few votes likeness is little evidence
+    small = np.minimum(1, _weight(votes) / _SMALL) ** 2  # of few votes likeness is little evidence
     place = (other - low) / (high - low) * small
     return [
         Suspect(
