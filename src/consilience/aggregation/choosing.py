@@ -7,7 +7,7 @@ row at x (:class:`consilience.numerics.density.PublicRatio`), ``p_c(x)`` its cal
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import product
 from typing import Any
 
@@ -21,7 +21,7 @@ from consilience.aggregation.base import (
     plain_mean,
     weighted_mean_of,
 )
-from consilience.aggregation.claims import SAME, relative_size, suffice, usual_range
+from consilience.aggregation.claims import SAME, relative_size, suffice
 from consilience.aggregation.regression import by_input_ratio
 from consilience.aggregation.reliability import DOUBT, RIDGE, by_ratio
 from consilience.messages.schema import Agreement
@@ -55,10 +55,9 @@ _UNHEARD = 1e-9
 _VARIED = 0.25
 """Share of the median party's variance over rows below which answers count less in a plain mean."""
 
-_ALIKE, _STEEP, _PASSES = 0.3, 4, 3
-"""Median correlation of answers from which agreement counts in full; exponent of agreement over the median
-party's; and passes. Chosen on seeds 0 to 5 of digits and heart disease: the teacher of honest parties is as
-right as without, and that of a federation with attackers is most often right."""
+_ALIKE, _STEEP = 0.3, 4
+"""Root of the median correlation of two parties' answers from which agreement counts in full; and exponent of
+agreement over the median party's. Chosen on seeds 0 to 5 of digits and heart disease."""
 
 _MOST, _SEVERAL = 2 / 3, 3
 """Share of the parties that must know a class, and number of parties, for agreement to be evidence."""
@@ -92,7 +91,7 @@ def auto() -> Aggregator:
 
     **What it asks for follows what the parties let leave** (:attr:`.Agreement.ratios`): the above where
     they trust whoever asks, as in a simulation; where all give coarse ratios alone, these, with a and b 1;
-    else predictions, calibrated, and their mean (for values, the mean within the usual range). In this mean
+    else predictions, calibrated, and their mean (for values, the median). In this mean
     answers count less that hardly vary from row to row, or that disagree with the others'
     (:func:`_agreement`); it also takes the place of coarse ratios of few classes. The teacher's notes record
     which form it was, what it chose, and the parties whose model gives the same answer for every row.
@@ -115,7 +114,7 @@ def _form_for(agreed: Agreement) -> Aggregator:
     """The form of the rule for the parties' kind, and what they let leave."""
     if agreed.kind == "regression":
         if agreed.ratios != "exact":
-            return Aggregator("auto", _mean_of_values, outputs="values")
+            return Aggregator("auto", _median_of_values, outputs="values")
         return Aggregator(
             "auto",
             _of_values,
@@ -297,6 +296,7 @@ def _taught(
 
 
 _WITHOUT_RATIOS = "auto: mean of predictions, since not every party gives density ratios"
+_VALUES_WITHOUT_RATIOS = _WITHOUT_RATIOS.replace("mean", "median")
 
 
 def _of_predictions(stack: Stack) -> tuple[Array, Array, tuple[str, ...]]:
@@ -316,7 +316,7 @@ def _of_answers(stack: Stack, note: str) -> tuple[Array, Array, tuple[str, ...]]
     if usual > 0:
         ratio = variance / usual
         counts = np.minimum(1, ratio / _VARIED) / np.sqrt(np.maximum(1, ratio))
-    weights = counts[:, None] * _agreement(stack.outputs, counts)
+    weights = counts[:, None] * _agreement(stack.outputs)
     weights = weights / weights.sum(axis=0)
     teacher = (weights[:, None, :] * stack.outputs).sum(axis=0)
     same = np.flatnonzero(constant(stack.outputs)) if usual > 0 else ()
@@ -325,45 +325,49 @@ def _of_answers(stack: Stack, note: str) -> tuple[Array, Array, tuple[str, ...]]
     return teacher / teacher.sum(axis=1, keepdims=True), by_party, notes
 
 
-def _agreement(outputs: Array, counts: Array) -> Array:
+def _agreement(outputs: Array) -> Array:
     """Weigh parties, class by class, by how their answers agree with those of the others.
 
-    With r the correlation over rows of a party's probability of a class with the weighted sum of the others',
-    and r' its median over parties, the weight is ``min(1, r / r')^4``; the sum is then made of these weights,
-    three times. If r' is below 0.3, answers are hardly alike at all, and the weight moves towards 1 as r'
-    falls. If there is a class that fewer than two thirds of the parties tell from row to row, as with
-    specialists, all weights are 1: who disagrees may be the one that knows.
+    For a class, r is the median over the other parties of the correlation over rows of their probabilities
+    with the party's: a minority that agrees with itself does not raise it. ``b = 1 / (1 + d²)``, d the
+    distance of a party's mean probability from the median party's, in median standard deviations, is lower
+    for answers that are shifted. With r' and b' the medians over parties the weight is ``min(1, r / r')^4
+    min(1, b / b')^4``. If r' is below 0.09, answers are hardly alike at all, and the first factor moves
+    towards 1 as r' falls. If there is a class that fewer than two thirds of the parties tell from row to
+    row, as with specialists, all weights are 1: who disagrees may be the one that knows.
 
     Args:
         outputs: probabilities, shape ``(m, n, K)``.
-        counts: weights of the parties that are known already, shape ``(m,)``, some above 0.
 
     Returns:
         Shape ``(m, K)``, from 0 to 1; a class has some above 0.
     """
-    apart = outputs - outputs.mean(axis=1, keepdims=True)
+    mean = outputs.mean(axis=1)
+    apart = outputs - mean[:, None]
     length = np.sqrt((apart**2).sum(axis=1))
     knows = length > SAME * np.sqrt(outputs.shape[1])
     weights: Array = np.ones_like(length)
     if len(outputs) < _SEVERAL or knows.mean(axis=0).min() < _MOST:
         return weights
-    weights = knows.astype(np.float64)
-    for _ in range(_PASSES):
-        counted = (counts[:, None] * weights)[:, None, :] * apart
-        others = counted.sum(axis=0) - counted
-        lengths = length * np.sqrt((others**2).sum(axis=1))
-        like = ((apart * others).sum(axis=1) / np.maximum(lengths, _UNHEARD)).clip(0)
-        usual = np.array([np.median(like[knows[:, y], y]) for y in range(like.shape[1])])
-        told = np.minimum(1, usual / _ALIKE)
-        agrees = np.minimum(1, like / np.maximum(usual, _UNHEARD)) ** _STEEP
-        weights = np.where(knows, 1 - told + told * agrees, 0)
-    return weights
+    off = (mean - np.median(mean, axis=0)) * np.sqrt(outputs.shape[1])
+    centred = 1 / (1 + (off / np.median(length, axis=0).clip(_UNHEARD)) ** 2)
+    centred = np.minimum(1, centred / np.median(centred, axis=0)) ** _STEEP
+    for y in range(outputs.shape[2]):
+        know = np.flatnonzero(knows[:, y])
+        unit = apart[know, :, y] / length[know, y, None]
+        alike = unit @ unit.T
+        others = alike[~np.eye(len(know), dtype=bool)].reshape(len(know), -1)
+        like = np.median(others, axis=1).clip(0)
+        usual = float(np.median(like))
+        told = min(1.0, np.sqrt(usual) / _ALIKE)
+        weights[:, y] = 0
+        weights[know, y] = 1 - told + told * np.minimum(1, like / max(usual, _UNHEARD)) ** _STEEP
+    return np.asarray(weights * centred)
 
 
-def _mean_of_values(stack: Stack) -> tuple[Array, Array, tuple[str, ...]]:
-    """The mean of values, each within the usual range: one party could else move it as far as it likes."""
-    within = replace(stack, outputs=stack.outputs.clip(*usual_range(stack.outputs)))
-    return (*plain_mean(within), (_WITHOUT_RATIOS,))
+def _median_of_values(stack: Stack) -> tuple[Array, None, tuple[str, ...]]:
+    """The median of values: at the edge of the usual range one party could still move a mean far."""
+    return np.median(stack.outputs, axis=0), None, (_VALUES_WITHOUT_RATIOS,)
 
 
 def constant(outputs: Array) -> Array:

@@ -143,6 +143,12 @@ def _second(scene: Scene) -> Array:
     return scene.sure_of(np.argsort(-scene.mean, axis=1, kind="stable")[:, 1])
 
 
+def _next(scene: Scene) -> Array:
+    classes = scene.own.shape[1]
+    wrong = (scene.mean.argmax(axis=1) + 1) % classes
+    return np.asarray(0.9 * scene.sure_of(wrong) + 0.1 * scene.mean)
+
+
 def _least_similar(scene: Scene) -> Array:
     logits = np.log(np.maximum(scene.mean, _LEAST))
     similar = np.cov(logits, rowvar=False)
@@ -317,6 +323,8 @@ _ADAPTIVE = {
         _second, claims=lambda scene: np.zeros_like(scene.own), held_out=_second_held_out
     ),
     "near-copy": Attack(_nearly_copied, claims=_nearly_copied, held_out=_copied),
+    "tilt": Attack(lambda scene: 0.5 * scene.mean + 0.5 * scene.sure_of(0)),
+    "next-class": Attack(_next),
 }
 
 ATTACKS: Mapping[str, Attack] = {
@@ -363,9 +371,10 @@ its true rows and on those of class t, so that attackers confirm one another. ``
 random third of the rows, with jittered answers. ``framer`` claims the second class at the rows of the
 rarest classes, so that their few holders look outvoted. ``minority`` turns the rarest class alone,
 unsurely. ``no-claims`` claims nothing, says the second class, and has its calibration rows agree.
-``near-copy`` copies one honest party with a little noise. ``ratios`` has an honest model and claims the
-class after the true one. ``late-`` and a name: the predictions are honest for some rounds, the claims are
-not.
+``near-copy`` copies one honest party with a little noise. ``tilt`` moves the honest mean halfway to class
+0; ``next-class`` answers with the class after the likeliest, and a tenth of the honest mean. ``ratios`` has
+an honest model and claims the class after the true one. ``late-`` and a name: the predictions are honest
+for some rounds, the claims are not.
 """
 
 
