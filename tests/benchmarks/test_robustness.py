@@ -28,6 +28,16 @@ def robustness():
 
 SEED = 200
 
+
+def marked(*cells):
+    """Parameters of a test, those of heart disease with the mark of its data."""
+    heart = pytest.mark.needs_data("heart-disease")
+    return [
+        pytest.param(*one, marks=heart if one[0].startswith("h") else ())
+        for one in (cell if isinstance(cell, tuple) else (cell,) for cell in cells)
+    ]
+
+
 CELLS = [
     ("d5", False, "oblivious", 1, "default"),
     ("d5", False, "oblivious", 3, "default"),
@@ -44,7 +54,7 @@ CELLS = [
 ]
 
 
-@pytest.mark.parametrize(("cell", "coarse", "attack", "count", "guard"), CELLS)
+@pytest.mark.parametrize(("cell", "coarse", "attack", "count", "guard"), marked(*CELLS))
 def test_attackers_are_excluded_and_cost_a_point_at_most(
     robustness, cell, coarse, attack, count, guard
 ):
@@ -64,7 +74,7 @@ UNSEEN = [
 ]
 
 
-@pytest.mark.parametrize(("cell", "attack", "count"), UNSEEN)
+@pytest.mark.parametrize(("cell", "attack", "count"), marked(*UNSEEN))
 def test_attackers_cost_a_point_at_most_with_coarse_ratios(robustness, cell, attack, count):
     """No claims tell who they are: answers that disagree with the others count less."""
     trial = robustness.Trial(cell, True, SEED, attack, count, "default")
@@ -75,7 +85,7 @@ def test_attackers_cost_a_point_at_most_with_coarse_ratios(robustness, cell, att
     assert floor["accuracy"] - found["accuracy"] <= 1
 
 
-@pytest.mark.parametrize("cell", ["d2", "d5", "u", "h4"])
+@pytest.mark.parametrize("cell", marked("d2", "d5", "u", "h4"))
 @pytest.mark.parametrize("coarse", [False, True])
 def test_no_honest_party_is_excluded(robustness, cell, coarse):
     trial = robustness.Trial(cell, coarse, SEED, "none", 0, "default")

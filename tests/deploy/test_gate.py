@@ -296,11 +296,12 @@ def test_headers_without_end_are_refused(client: httpx.Client, tls: Path) -> Non
         socket.create_connection(to, timeout=5) as bare,
         root.wrap_socket(bare, server_hostname="localhost") as endless,
     ):
-        endless.sendall(b"POST /v1/fleet/get-run HTTP/1.1\r\n" + b"x: y\r\n" * 20_000)
-        with suppress(ConnectionResetError):
-            assert b" 400 " in endless.recv(100)
-            while endless.recv(1000):
-                pass
+        answered = b""
+        with suppress(ConnectionError, ssl.SSLError):  # closed before all of it was sent, or read
+            endless.sendall(b"POST /v1/fleet/get-run HTTP/1.1\r\n" + b"x: y\r\n" * 20_000)
+            while part := endless.recv(1000):  # a connection that stays open raises TimeoutError
+                answered += part
+        assert not answered or b" 400 " in answered
 
 
 def test_there_are_fewer_connections_than_descriptors(monkeypatch: pytest.MonkeyPatch) -> None:
