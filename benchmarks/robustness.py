@@ -33,7 +33,7 @@ from scipy.stats import t as student
 from consilience import Federation, auto, ensemble_distillation
 from consilience.aggregation import Aggregator
 from consilience.aggregation.choosing import coarse_auto
-from consilience.aggregation.guard import Guard, SecretLabels
+from consilience.aggregation.guard import EXCLUDED, Guard, SecretLabels
 from consilience.errors import RunFailed
 from consilience.experiments import gather, parse_spec
 from consilience.experiments.setup import SimulatedParties
@@ -152,8 +152,8 @@ def tried(one: Trial) -> dict[str, Any]:
     try:
         for round in federation.rounds(ensemble_distillation(rounds=ROUNDS, aggregate=rule)):
             for note in () if round.teacher is None else round.teacher.notes:
-                if " is excluded since" in note:
-                    excluded.setdefault(note.split(" ", 1)[0], round.number)
+                if f"{EXCLUDED} since" in note:
+                    excluded.setdefault(note.partition(EXCLUDED)[0], round.number)
     except RunFailed as failed:
         return {**told, "failed": str(failed)[:200]}
     X, y = setup.dataset.X_test, setup.dataset.y_test
@@ -384,13 +384,9 @@ def honest_exclusions(found: Found) -> str:
         one = Trial(*json.loads(line["key"])[1:])
         if one.guard == "unguarded":
             continue
-        when = (
-            "under attack"
-            if one.attack != "none"
-            else "in runs of the floor"
-            if one.count
-            else "if nobody is malicious"
-        )
+        when = "in runs of the floor" if one.count else "if nobody is malicious"
+        if one.attack != "none":
+            when = "under attack"
         kind = counts[f"{when}, {'coarse' if one.coarse else 'exact'}"]
         malicious = line["malicious"] if one.count else []
         kind[0] += sum(name not in malicious for name in line["excluded"])

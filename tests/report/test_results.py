@@ -314,9 +314,12 @@ def test_an_excluded_party_is_in_the_headline(make_run: Make) -> None:
     assert "Excluded: a b; no exchange with the other parties failed." in page
 
 
+HELPED = {s: {"accuracy": [[0.2, 0.2]] * 2 + [[0.5 + s / 1000] * 2]} for s in range(3)}
+"""Accuracy of two parties alone, and after two rounds, with each of three seeds."""
+
+
 def test_a_party_that_counted_again_at_the_end_is_no_longer_excluded(make_run: Make) -> None:
-    values = {s: {"accuracy": [[0.2, 0.2]] * 2 + [[0.5 + s / 1000] * 2]} for s in range(3)}
-    run = excluding(make_run({"avg": values}, seeds=3, protocol={"rounds": 2}), "b")
+    run = excluding(make_run({"avg": HELPED}, seeds=3, protocol={"rounds": 2}), "b")
     found = verdict(read_results(run))
     assert found is not None and found.opening == "Exchange helped"
     page = write_report(run).read_text(encoding="utf-8")
@@ -337,8 +340,7 @@ def test_a_party_that_is_gone_at_the_end_is_in_the_headline(make_run: Make) -> N
 
     asked = [told("a", 1, "late", "no answer"), told("b", 1), told("a", 2)]
     asked.append(told("b", 2, "failed", "its model cannot be fitted"))
-    values = {s: {"accuracy": [[0.2, 0.2]] * 2 + [[0.5 + s / 1000] * 2]} for s in range(3)}
-    run = make_run({"avg": values}, seeds=3, protocol={"rounds": 2}, deliveries={"avg": asked})
+    run = make_run({"avg": HELPED}, seeds=3, protocol={"rounds": 2}, deliveries={"avg": asked})
     found = verdict(read_results(run))
     assert found is not None and found.opening == "Exchange helped; left out at the end: b"
     page = write_report(run).read_text(encoding="utf-8")

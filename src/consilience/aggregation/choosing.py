@@ -295,12 +295,11 @@ def _taught(
     return np.asarray(values), np.asarray(weights), notes
 
 
-_WITHOUT_RATIOS = "auto: mean of predictions, since not every party gives density ratios"
-_VALUES_WITHOUT_RATIOS = _WITHOUT_RATIOS.replace("mean", "median")
+_WITHOUT_RATIOS = "of predictions, since not every party gives density ratios"
 
 
 def _of_predictions(stack: Stack) -> tuple[Array, Array, tuple[str, ...]]:
-    return _of_answers(stack, _WITHOUT_RATIOS)
+    return _of_answers(stack, f"auto: mean {_WITHOUT_RATIOS}")
 
 
 def _of_answers(stack: Stack, note: str) -> tuple[Array, Array, tuple[str, ...]]:
@@ -367,7 +366,7 @@ def _agreement(outputs: Array) -> Array:
 
 def _median_of_values(stack: Stack) -> tuple[Array, None, tuple[str, ...]]:
     """The median of values: at the edge of the usual range one party could still move a mean far."""
-    return np.median(stack.outputs, axis=0), None, (_VALUES_WITHOUT_RATIOS,)
+    return np.median(stack.outputs, axis=0), None, (f"auto: median {_WITHOUT_RATIOS}",)
 
 
 def constant(outputs: Array) -> Array:

@@ -139,7 +139,11 @@ class Guard:
         named = {name: f"{name}{EXCLUDED}: the operator listed it" for name in self.leave_out}
         claims = _Claims.of(capped)
         heard = [name for name in replies.parties if self._counts(name, {**found, **named})]
-        if claims is not None and claims.kind is CoarseRatios and not claims.enough(heard):
+        if (
+            claims is not None
+            and claims.kind is CoarseRatios
+            and not suffice(*claims.limited(heard))
+        ):
             claims = replace(claims, limits=None)  # the rule is of answers alone
         if self.secret is not None:
             for name, said in self._wrong(capped, claims, heard):
@@ -188,10 +192,8 @@ class Guard:
         if not len(rows):
             return []
         since = f"{EXCLUDED} since round {predictions[0].round}"
-        places = [replies.parties.index(name) for name in heard]
         if claims is not None and claims.limits is not None:
-            limited = bounded(claims.ratios[places], probabilities[places])
-            told = wrong_on_labels(limited, probabilities[places], rows, true, claims.limits)
+            told = wrong_on_labels(*claims.limited(heard), rows, true, claims.limits)
             return [
                 (heard[one.party], f"{heard[one.party]}{since}: on secret rows {one.evidence}")
                 for one in told
@@ -256,11 +258,16 @@ class _Claims:
             return cls(kind, replies.parties, ratios, probabilities, limits, round, by_party)
         return None
 
-    def enough(self, heard: list[str]) -> bool:
-        """Tell whether a rule can use the claims of the parties that are heard."""
-        places = [place for place, name in enumerate(self.parties) if name in heard]
+    def limited(self, names: list[str], whole: float = 1.0) -> tuple[Array, Array]:
+        """Bounded claims of some parties, and their outputs, both of shape ``(len(names), n, K)``.
+
+        Args:
+            names: the parties.
+            whole: as for :func:`~consilience.aggregation.claims.bounded`.
+        """
+        places = [self.parties.index(name) for name in names]
         outputs = self.outputs[places]
-        return suffice(bounded(self.ratios[places], outputs), outputs)
+        return bounded(self.ratios[places], outputs, whole), outputs
 
     def contradicted(self, heard: list[str], spared: tuple[str, ...]) -> list[tuple[str, str]]:
         """Find parties to exclude among those that are heard, one by one, and the evidence.
@@ -273,10 +280,8 @@ class _Claims:
             return found
         left = [name for name in self.parties if name in heard]
         while len(left) >= 3 and 2 * (len(self.parties) - len(left) + 1) < len(self.parties):
-            places = [self.parties.index(name) for name in left]
-            ratios, outputs = self.ratios[places], self.outputs[places]
             kept = [place for place, name in enumerate(left) if name in spared]
-            told = suspects(bounded(ratios, outputs), outputs, self.limits, kept)
+            told = suspects(*self.limited(left), self.limits, kept)
             if not told:
                 break
             found.append((left[told[0].party], told[0].evidence))
@@ -287,12 +292,10 @@ class _Claims:
         self, answers: Mapping[str, tuple[Any, ...]], heard: list[str]
     ) -> dict[str, tuple[Any, ...]]:
         """Replies of the parties that are heard, with bounded claims."""
-        places = [i for i, name in enumerate(self.parties) if name in heard]
-        limited = bounded(self.ratios[places], self.outputs[places], ABOVE_USUAL)
+        limited, _ = self.limited(heard, ABOVE_USUAL)
         new = dict(answers)
-        for i, values in zip(places, limited, strict=True):
-            name = self.parties[i]
-            if np.array_equal(values, np.maximum(self.ratios[i], 0)):
+        for name, values in zip(heard, limited, strict=True):
+            if np.array_equal(values, np.maximum(self.ratios[self.parties.index(name)], 0)):
                 continue  # the same reply, bit for bit
             (reply,) = (one for one in answers[name] if type(one) is self.kind)
             limited_values = values.reshape(reply.values.shape).astype(reply.values.dtype)

@@ -51,12 +51,12 @@ def ledger_warnings(limits: PrivacyLimits) -> tuple[str, ...]:
             "same people would spend a budget of its own"
         )
         return () if limits.epsilon is None else (alone,)
-    others = [one.name for one in limits.ledger.glob("?" * 64) if one.name != limits.subjects]
-    if (limits.ledger / limits.subjects).exists() or not others:
+    others = _begun_in(limits.ledger)
+    if limits.subjects in others or not others:
         return ()
     return (
         f"limits.subjects begins a new ledger, and {limits.ledger} has others: if one is of the same people, "
-        f"as of a file that was written anew, declare that one: {', '.join(sorted(others)[:5])}",
+        f"as of a file that was written anew, declare that one: {', '.join(others[:5])}",
     )
 
 
@@ -73,19 +73,22 @@ def check_subjects(data: Path | None, limits: PrivacyLimits) -> None:
     Raises:
         InvalidInput: the digest is neither the file's nor one that a ledger is there for.
     """
-    if (
-        limits.subjects is None
-        or limits.ledger is None
-        or (limits.ledger / limits.subjects).exists()
-    ):
+    if limits.subjects is None or limits.ledger is None:
+        return
+    there = _begun_in(limits.ledger)
+    if limits.subjects in there:
         return
     own = "" if data is None else hashlib.sha256(data.read_bytes()).hexdigest()
     if own == limits.subjects:
         return
-    there = sorted(one.name for one in limits.ledger.glob("?" * 64))
     raise InvalidInput(
         f"there is no ledger of these subjects in {limits.ledger}, and it is not the digest of {data}",
         where="limits.subjects",
         mend=f'For people with no ledger yet write subjects = "{own}".'
         + (f" Ledgers are there of {', '.join(there)}." if there else ""),
     )
+
+
+def _begun_in(folder: Path) -> list[str]:
+    """Digests of the subjects that a folder has ledgers of, in their order."""
+    return sorted(one.name for one in folder.glob("?" * 64))

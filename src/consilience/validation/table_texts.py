@@ -56,6 +56,9 @@ DATES = {
 }
 """Forms of a date that are read, the first that fits all values of a column."""
 
+_DECIMAL_MARKS = ((".", r"\.", ","), (",", ",", r"\."))
+"""Decimal marks, each as a pattern, with that of the other one."""
+
 _BLANKS = r"[ \u00a0\u202f'’]"
 _SHOWN = {
     mark: re.compile(
@@ -64,7 +67,7 @@ _SHOWN = {
         rf"|[-+]?[1-9]\d{{0,2}}({o}\d{{3}})+{m}\d+|[-+]?[1-9]\d{{0,2}}({o}\d{{3}}){{2,}}"
         rf"|[-+]?[1-9]\d{{0,2}}({_BLANKS}\d{{3}})+{m}\d+"
     )
-    for mark, m, o in ((".", r"\.", ","), (",", ",", r"\."))
+    for mark, m, o in _DECIMAL_MARKS
 }
 """Numbers whose decimal mark is certain, by that mark."""
 
@@ -83,7 +86,7 @@ _NUMBERS = {
         rf"|[-+]?[1-9]\d{{0,2}}({o}\d{{3}})+({m}\d*)?"
         rf"|[-+]?[1-9]\d{{0,2}}({_BLANKS}\d{{3}})+({m}\d*)?"
     )
-    for mark, m, o in ((".", r"\.", ","), (",", ",", r"\."))
+    for mark, m, o in _DECIMAL_MARKS
 }
 _SIGN = re.compile(r"([$€£]?)\s*([^$€£%]+?)\s*([%$€£]?)")
 _ZONE = re.compile(r"(?<=\d)(Z|([+-])(\d{2}):?(\d{2})?)$")

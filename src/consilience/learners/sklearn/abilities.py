@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 from consilience.errors import InvalidInput
 from consilience.learners.base import Abilities
+from consilience.learners.sklearn.answers import source_of
 from consilience.learners.sklearn.estimators import takes
 from consilience.learners.sklearn.per_class import inner_models, parameters
 from consilience.learners.sklearn.row_weights import has_inner_folds, weights_arrive
@@ -40,11 +41,9 @@ def abilities_of(model: Any, last: Any, kind: Kind) -> Abilities:
             kind, "native", sample_weight=weighable, validation=choosy, takes=takes(model), how=how
         )
     _check_trainable(last)
-    probabilities: Literal["native", "decision", "one-hot"] = "one-hot"
-    if hasattr(model, "predict_proba"):
-        probabilities = "native"
-    elif hasattr(model, "decision_function") and not _scores_pairs(last):
-        probabilities = "decision"
+    probabilities = source_of(model)
+    if probabilities == "decision" and _scores_pairs(last):
+        probabilities = "one-hot"
     soft: Literal["native", "weighted", "hardened"] = "hardened"
     how = f"{name} {lacking}, so each soft row counts as its likeliest class."
     if regressor := equivalent_name(last):

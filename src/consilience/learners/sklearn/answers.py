@@ -11,8 +11,19 @@ from consilience.errors import ForeignValue, InvalidInput
 from consilience.validation.arrays import Array
 from consilience.validation.labels import one_hot
 
+Source = Literal["native", "decision", "one-hot"]
+"""Source of a classifier's probabilities: ``predict_proba``, a softmax of ``decision_function``, or the
+answers of ``predict``."""
+
 _OFF = 1e-3
 """How far probabilities of a row may sum to something else than 1."""
+
+
+def source_of(model: Any) -> Source:
+    """Tell the best source of probabilities that a classifier has."""
+    if hasattr(model, "predict_proba"):
+        return "native"
+    return "decision" if hasattr(model, "decision_function") else "one-hot"
 
 
 def shares_of(
@@ -20,7 +31,7 @@ def shares_of(
     X: Any,
     classes: int,
     *,
-    given: Literal["native", "decision", "one-hot"],
+    given: Source,
     where: str,
 ) -> Array:
     """Compute class probabilities of rows, shape ``(n, classes)``.
@@ -32,8 +43,7 @@ def shares_of(
         model: a classifier that was fitted to the codes 0 … ``classes`` − 1.
         X: inputs, shape ``(n, ...)``, of the kind that it takes.
         classes: number of classes, 2 or more.
-        given: source of the probabilities: ``predict_proba``, a softmax of ``decision_function``, or the
-            answers of ``predict``. A model without ``predict_proba`` has its scores taken for it.
+        given: source of the probabilities. A model without ``predict_proba`` has its scores taken for it.
         where: the model, for errors.
 
     Raises:

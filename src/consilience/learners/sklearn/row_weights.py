@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from consilience.learners.sklearn.answers import shares_of
+from consilience.learners.sklearn.answers import shares_of, source_of
 from consilience.learners.sklearn.estimators import seeded, takes_texts, unfitted
 from consilience.learners.sklearn.per_class import inner_models, neutralise_options, parameters
 from consilience.learners.targets import expand
@@ -128,12 +128,7 @@ def _gap(
     if kind == "regression":
         found = np.asarray(fresh.predict(X), dtype=np.float64).reshape(len(X))
     else:
-        given = "one-hot"
-        if hasattr(fresh, "predict_proba"):
-            given = "native"
-        elif hasattr(fresh, "decision_function"):
-            given = "decision"
-        found = shares_of(fresh, X, 2, given=given, where="trial")[:, 1]  # type: ignore[arg-type]
+        found = shares_of(fresh, X, 2, given=source_of(fresh), where="trial")[:, 1]
     return float(found[second == 1].mean() - found[second == 0].mean())
 
 
