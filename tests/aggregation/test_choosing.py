@@ -15,6 +15,7 @@ from sklearn.linear_model import LinearRegression, LogisticRegression
 
 from consilience import Federation, Party, auto, ensemble_distillation, value_density_ratio
 from consilience.aggregation.choosing import Witnesses, _Choice, _evidence, shares_of
+from consilience.aggregation.guard import Guard, SecretLabels
 from consilience.aggregation.reliability import DOUBT
 from consilience.messages.schema import Agreement
 from consilience.messages.scores import CoarseRatios, DensityRatios
@@ -112,6 +113,18 @@ def test_a_share_of_labels_of_other_classes_changes_little(seed):
     assert (teacher.values[right] > 0.9).all()
 
 
+def test_a_constant_model_gives_its_ratios_and_not_its_answers():
+    """It claims both classes where the other party does: with its answers class 1 would lose."""
+    rows = np.tile(np.eye(2), (8, 1))
+    outputs, ratios = 0.6 * rows + 0.2, 10.0 * rows
+    constant = np.tile([1.0, 0.0], (16, 1))
+    seen = Witnesses(np.stack([outputs, constant]), np.stack([ratios, 3 * ratios]))
+    assert (seen.teacher(_Choice(a=0.0)).argmax(axis=1) == rows.argmax(axis=1)).all()
+    one_class = 3 * ratios * [1, 0]
+    heard = Witnesses(np.stack([outputs, constant]), np.stack([ratios, one_class]))
+    assert heard.teacher(_Choice(a=0.0))[0, 0] > seen.teacher(_Choice(a=0.0))[0, 0]
+
+
 def test_its_form_follows_what_leaves():
     told = replies(A, B, ratios=[[[2, 1]], [[0, 1]]])
     coarse, alone = form("classification", "coarse"), form("classification", "none")
@@ -184,6 +197,66 @@ def test_specialists_are_not_weighed_by_agreement():
     teacher = form("classification", "none")(replies(*outputs))
     np.testing.assert_allclose(teacher.values, outputs.mean(axis=0), atol=1e-6)
     np.testing.assert_allclose(teacher.weights, 0.2)
+
+
+def test_copies_of_answers_share_the_weight_of_one_party_unless_they_are_the_most():
+    outputs, _ = answers(0, m=4)
+    rule = form("classification", "none")
+    copied = rule(replies(*outputs, outputs[3], outputs[3]))
+    once = rule(replies(*outputs))
+    assert (
+        copied.weights[3:, 0].sum() < 1.6 * copied.weights[0, 0]
+    )  # each counts, they have three times
+    np.testing.assert_allclose(copied.values, once.values, atol=0.02)
+    most = rule(replies(outputs[0], *[outputs[3]] * 4))
+    assert most.weights[0, 0] <= 0.21
+
+
+def labelled(names: tuple[str, ...], rows: np.ndarray):
+    """The form of `auto` without ratios, with a root set whose rows exclude nobody."""
+    guard = Guard(secret=SecretLabels(rows, names), let_in=tuple("abcdefghij"))
+    return replace(form("classification", "none"), screen=guard)
+
+
+def test_labelled_rows_weigh_answers_class_by_class():
+    """Each knows three of ten classes, and three attackers turn class 3: labels tell who is right."""
+    rng = np.random.default_rng(0)
+    true = np.arange(400) % 10
+    outputs = np.full((10, 400, 10), 0.02) + 0.01 * rng.random((10, 400, 10))
+    for c in range(7):
+        for y in ((c + k) % 10 for k in range(3)):
+            outputs[c, true == y, y] += 0.9
+    outputs[7:] = outputs[:3]
+    outputs[7:, true == 3] = np.eye(10)[0]
+    outputs /= outputs.sum(axis=2, keepdims=True)
+    rows = np.arange(100)
+    rule = labelled(tuple(f"class {y}" for y in true[rows]), rows)
+    unseen, turned = np.arange(400) >= 100, true == 3
+
+    def seen(rule):
+        return rule(replies(*outputs)).values[unseen & turned].argmax(axis=1)
+
+    assert (seen(form("classification", "none")) == 3).mean() < 0.6
+    assert (seen(rule) == 3).all()
+
+
+@given(st.integers(0, 2**32))
+def test_few_labelled_rows_weigh_nobody(seed):
+    """Seven rows of a class are no evidence, so that they leave the weights as they are."""
+    outputs, true = answers(seed)
+    rows = np.concatenate([np.flatnonzero(true == y)[:7] for y in range(4)])
+    rule = labelled(tuple(f"class {y}" for y in true[rows]), rows)
+    plain = form("classification", "none")(replies(*outputs))
+    np.testing.assert_array_equal(rule(replies(*outputs)).values, plain.values)
+
+
+def test_labels_that_no_party_fits_leave_the_weights():
+    outputs, true = answers(0)
+    rows = np.arange(100)
+    wrong = tuple(f"class {(y + 1) % 4}" for y in true[rows])
+    plain = form("classification", "none")(replies(*outputs))
+    assert np.isfinite(labelled(wrong, rows)(replies(*outputs)).values).all()
+    np.testing.assert_array_equal(labelled(wrong, rows)(replies(*outputs)).values, plain.values)
 
 
 def test_few_coarse_claims_give_way_to_answers():

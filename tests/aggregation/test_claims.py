@@ -200,6 +200,16 @@ def test_a_specialist_of_one_class_with_a_constant_model_is_no_suspect():
     assert suspects(bounded(ratios, outputs), outputs, EXACT) == []
 
 
+def test_a_party_of_few_claims_that_is_mostly_wrong_on_labels_is_found():
+    """It claims a tenth of what others do, thinly over all rows, for the class after the true one."""
+    ratios, outputs, true = honest()
+    outputs[0] = np.eye(3)[(true + 1) % 3]
+    ratios[0] = outputs[0] * 0.1 * ratios[1].sum() / len(true)
+    rows = np.arange(60)
+    told = wrong_on_labels(bounded(ratios, outputs), outputs, rows, true[rows], COARSE)
+    assert [one.party for one in told] == [0]
+
+
 def test_copies_share_the_claims_of_one_party():
     ratios, outputs, _ = honest(m=5)
     alone = bounded(ratios, outputs)

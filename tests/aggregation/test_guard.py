@@ -25,7 +25,7 @@ EIGHT = np.tile(np.eye(2), (4, 1))
 
 def guarded(*outputs, memory=None, guard=None, **further):
     guard = guard or Guard()
-    return guard(replies(*outputs, **further), memory or {})
+    return guard(replies(*outputs, **further), memory or {})[:3]
 
 
 ROWS = np.tile(EIGHT, (8, 1))
@@ -34,10 +34,11 @@ ROWS = np.tile(EIGHT, (8, 1))
 
 def test_nothing_changes_if_nothing_is_found():
     given = replies(EIGHT, 0.9 * EIGHT + 0.05, 0.8 * EIGHT + 0.1)
-    heard, excluded, memory = Guard()(given, {})
+    heard, excluded, memory, labelled = Guard()(given, {})
     assert heard is given
     assert not excluded
     assert not memory
+    assert labelled is None
 
 
 def test_answers_alone_exclude_no_party():

@@ -60,7 +60,7 @@ def test_attackers_are_excluded_and_cost_a_point_at_most(
 ):
     trial = robustness.Trial(cell, coarse, SEED, attack, count, guard)
     found = robustness.tried(trial)
-    floor = robustness.tried(trial._replace(attack="none", guard="known"))
+    floor = robustness.tried(robustness.floor(trial))
     assert set(found["excluded"]) == set(found["malicious"])
     assert floor["accuracy"] - found["accuracy"] <= 1
 
@@ -71,6 +71,8 @@ UNSEEN = [
     ("h10", "jitter", 3),
     ("u", "threader", 1),
     ("h4", "threader", 1),
+    ("d5", "sybil", 3),
+    ("h4", "constant", 1),
 ]
 
 
@@ -78,10 +80,16 @@ UNSEEN = [
 def test_attackers_cost_a_point_at_most_with_coarse_ratios(robustness, cell, attack, count):
     """No claims tell who they are: answers that disagree with the others count less."""
     trial = robustness.Trial(cell, True, SEED, attack, count, "default")
-    found, floor = (
-        robustness.tried(one) for one in (trial, trial._replace(attack="none", guard="known"))
-    )
+    found, floor = (robustness.tried(one) for one in (trial, robustness.floor(trial)))
     assert set(found["excluded"]) <= set(found["malicious"])
+    assert floor["accuracy"] - found["accuracy"] <= 1
+
+
+@pytest.mark.parametrize("attack", ["threader", "framer", "next-class", "greedy"])
+def test_ten_labelled_rows_a_class_bear_what_nobody_can_without_them(robustness, attack):
+    """Three of ten, each of whom knows five classes, with coarse ratios of few classes."""
+    trial = robustness.Trial("d5", True, SEED, attack, 3, "root")
+    found, floor = (robustness.tried(one) for one in (trial, robustness.floor(trial)))
     assert floor["accuracy"] - found["accuracy"] <= 1
 
 

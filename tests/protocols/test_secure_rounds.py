@@ -24,6 +24,7 @@ from consilience import (
     mean,
 )
 from consilience.aggregation import Aggregator, coordinate_median, majority_vote
+from consilience.aggregation.base import Screened
 from consilience.aggregation.guard import Guard
 from consilience.deployment.certificates import make_key
 from consilience.errors import InvalidInput, QuorumLost
@@ -74,7 +75,7 @@ def teachers(protocol: Protocol, members: list[Party], **options: Any) -> list[A
 )
 def test_teachers_are_those_without_masks(rule: Aggregator) -> None:
     """Without masks a guard bounds density ratios; under masks it cannot, so that it is off in both."""
-    unguarded = replace(rule, screen=lambda replies, memory: (replies, {}, {}))
+    unguarded = replace(rule, screen=lambda replies, memory: Screened(replies, {}, {}))
     plain, masked, wire = (
         teachers(
             ensemble_distillation(aggregate=one, rounds=2, secure_aggregation=secure),

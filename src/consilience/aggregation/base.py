@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -32,6 +32,8 @@ class Stack:
         further: the scores that the rule asked for: type of score to its ``values``, shape ``(m, …)``.
         classes: names of the classes, in the order of the outputs; empty for values.
         memory: memory of the rule from the round before, empty at first.
+        labelled: places of the public rows whose class the coordinator knows, and these classes, two arrays
+            of one length; ``None`` if it knows none.
     """
 
     parties: tuple[str, ...]
@@ -39,6 +41,7 @@ class Stack:
     further: Mapping[type[Any], Array] = field(default_factory=dict)
     classes: tuple[str, ...] = ()
     memory: Mapping[str, Any] = field(default_factory=dict)
+    labelled: tuple[Array, Array] | None = None
 
 
 @prints_no_rows
@@ -72,10 +75,25 @@ class Teacher:
 Rule = Callable[[Stack], tuple[Any, ...]]
 """From a stack to a teacher and the parties' weights or ``None``; and notes and a memory where it has any."""
 
-Screen = Callable[
-    [Replies, Mapping[str, Any]], tuple[Replies, Mapping[str, str], Mapping[str, Any]]
-]
-"""From replies and its memory to the replies that a rule may see, who is left out and why, and its memory."""
+
+class Screened(NamedTuple):
+    """What a screen gives to a rule.
+
+    Attributes:
+        replies: the replies that the rule may see.
+        left_out: party to the sentence for which it is left out.
+        memory: memory of the screen for the next round.
+        labelled: as in :attr:`Stack.labelled`.
+    """
+
+    replies: Replies
+    left_out: Mapping[str, str]
+    memory: Mapping[str, Any]
+    labelled: tuple[Array, Array] | None = None
+
+
+Screen = Callable[[Replies, Mapping[str, Any]], Screened]
+"""From the replies of a round and the memory of the screen to what the rule may see."""
 
 
 @dataclass(frozen=True)
@@ -178,16 +196,17 @@ class Aggregator:
             replies, ages, answers = self.last(replies, before.get("last", {}))
             told = self.last.notes(ages)
             kept |= {"last": answers} if answers else {}
-        heard = replies
+        heard, labelled = replies, None
         if self.screen is not None:
-            heard, left_out, screened = self.screen(replies, before.get("screen", {}))
+            heard, left_out, screened, labelled = self.screen(replies, before.get("screen", {}))
             kept |= {"screen": screened} if screened else {}
         if self.last is not None:
             heard = self.last.faded(heard, ages)
         if self.linear:
             made: tuple[Any, ...] = self._of_mean(heard)
         else:
-            made = self.rule(stack(heard, needs=self.needs, memory=before.get("rule", {})))
+            stacked = stack(heard, needs=self.needs, memory=before.get("rule", {}))
+            made = self.rule(replace(stacked, labelled=labelled))
         complete: tuple[Any, ...] = (*made, *((), {})[len(made) - 2 :])
         values, weights, notes, remembered = complete
         kept |= {"rule": remembered} if remembered else {}

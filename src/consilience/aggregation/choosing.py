@@ -21,7 +21,14 @@ from consilience.aggregation.base import (
     plain_mean,
     weighted_mean_of,
 )
-from consilience.aggregation.claims import SAME, relative_size, suffice
+from consilience.aggregation.claims import (
+    LEAST_ROWS,
+    SAME,
+    alike_pairs,
+    relative_size,
+    same_for_all_rows,
+    suffice,
+)
 from consilience.aggregation.regression import by_input_ratio
 from consilience.aggregation.reliability import DOUBT, RIDGE, by_ratio
 from consilience.messages.schema import Agreement
@@ -51,6 +58,9 @@ _LITTLE = 0.01
 
 _UNHEARD = 1e-9
 """Least probability that a likelihood is taken of."""
+
+_ONE_CLASS = 0.9
+"""Share of a party's claims from which on they are of one class."""
 
 _VARIED = 0.25
 """Share of the median party's variance over rows below which answers count less in a plain mean."""
@@ -93,7 +103,8 @@ def auto() -> Aggregator:
     they trust whoever asks, as in a simulation; where all give coarse ratios alone, these, with a and b 1;
     else predictions, calibrated, and their mean (for values, the median). In this mean
     answers count less that hardly vary from row to row, or that disagree with the others'
-    (:func:`_agreement`); it also takes the place of coarse ratios of few classes. The teacher's notes record
+    (:func:`_agreement`), or with labels that the coordinator knows (:func:`_confirmed`); it also takes the
+    place of coarse ratios of few classes. The teacher's notes record
     which form it was, what it chose, and the parties whose model gives the same answer for every row.
 
     Source:
@@ -178,6 +189,9 @@ CHOICES = (
 class Witnesses:
     """Logarithms of the answers of ratios and models, from which every choice is made.
 
+    A model with the same answer for every row has no part in the answer of the models, unless its party
+    claims one class alone. Its ratios count.
+
     Args:
         outputs: p, shape ``(m, n, K)``.
         ratios: s, of the same shape; below 0 is 0.
@@ -187,9 +201,12 @@ class Witnesses:
         m, n, classes = outputs.shape
         near = np.maximum(ratios, 0)
         doubt = DOUBT * near.sum() / n or 1.0
-        known = near.sum(axis=2)
+        of_class = near.sum(axis=1)
+        several = of_class.max(axis=1) < _ONE_CLASS * of_class.sum(axis=1)
+        told = near * ~(several & same_for_all_rows(outputs))[:, None, None]
+        known = told.sum(axis=2)
         total = known.sum(axis=0) + doubt
-        whole, parts = by_ratio(outputs, near)
+        whole, parts = by_ratio(outputs, told)
         self.weights = {
             "weighted": (known + doubt / m) / total,
             "mean": np.repeat(_by_size(known.sum(axis=1))[:, None], n, axis=1),
@@ -200,7 +217,8 @@ class Witnesses:
             "mean": weighted_mean_of(outputs, self.weights["mean"]),
             "product": whole,
         }
-        self._ratios = np.log((near.sum(axis=0) + doubt / classes) / total[:, None])
+        claimed = near.sum(axis=0) + doubt / classes
+        self._ratios = np.log(claimed / claimed.sum(axis=1, keepdims=True))
         with np.errstate(
             divide="ignore"
         ):  # a class that no model gives any probability stays without
@@ -288,7 +306,7 @@ def _taught(
     """The mean teacher of choices, made of ratios of a kind; of one party alone, what it says."""
     if len(stack.parties) == 1:
         return (*plain_mean(stack), ("auto: one party alone, as it is",))
-    same = np.flatnonzero(constant(stack.outputs))
+    same = np.flatnonzero(same_for_all_rows(stack.outputs))
     notes = note, *(f"{stack.parties[c]} {UNIFORM}" for c in same)
     values = sum(share * seen.teacher(one) for one, share in shares.items())
     weights = sum(share * seen.weights[one.models] for one, share in shares.items())
@@ -307,21 +325,44 @@ def _of_answers(stack: Stack, note: str) -> tuple[Array, Array, tuple[str, ...]]
 
     A constant answer tells no row from another, but moves the mean of all rows towards its class. Answers
     that are surer than the usual party's would outweigh them. With v the variance over rows, summed over
-    classes, relative to the median party's, weights are ``min(1, 4 v, v^-½)``, times :func:`_agreement`.
+    classes, relative to the median party's, weights are ``min(1, 4 v, v^-½)``, times :func:`_agreement`,
+    and with a root set times :func:`_confirmed`. Parties with the same answers share the weight of one.
     """
-    variance = stack.outputs.var(axis=1).sum(axis=1)
+    groups = _groups(stack.outputs)
+    outputs = stack.outputs[groups.argmax(axis=0)]
+    variance = outputs.var(axis=1).sum(axis=1)
     usual = float(np.median(variance))
     counts = np.ones(len(variance))
     if usual > 0:
         ratio = variance / usual
         counts = np.minimum(1, ratio / _VARIED) / np.sqrt(np.maximum(1, ratio))
-    weights = counts[:, None] * _agreement(stack.outputs)
-    weights = weights / weights.sum(axis=0)
+    weights = counts[:, None] * _agreement(outputs)
+    if stack.labelled is not None:
+        judged = weights * _confirmed(outputs, stack.labelled)
+        weights = np.where(judged.any(axis=0), judged, weights)
+    weights = groups / groups.sum(axis=0) @ (weights / weights.sum(axis=0))
     teacher = (weights[:, None, :] * stack.outputs).sum(axis=0)
-    same = np.flatnonzero(constant(stack.outputs)) if usual > 0 else ()
+    same = np.flatnonzero(same_for_all_rows(stack.outputs)) if usual > 0 else ()
     notes = note, *(f"{stack.parties[c]} {UNIFORM}, and does not count" for c in same)
     by_party = np.repeat(weights.mean(axis=1, keepdims=True), len(teacher), axis=1)
     return teacher / teacher.sum(axis=1, keepdims=True), by_party, notes
+
+
+def _groups(outputs: Array) -> Array:
+    """Put parties with the same answers, shape ``(m, n, K)``, into one group.
+
+    Parties that are more than half are a group each: were they to share one weight, a single party against
+    them would have as much.
+
+    Returns:
+        Which party is in which group, shape ``(m, groups)``, bool.
+    """
+    alike = alike_pairs(outputs)
+    alike[2 * alike.sum(axis=1) > len(alike)] = False
+    alike[np.diag_indices(len(alike))] = True
+    members = np.zeros_like(alike)
+    members[np.arange(len(alike)), alike.argmax(axis=1)] = True
+    return members[:, members.any(axis=0)]
 
 
 def _agreement(outputs: Array) -> Array:
@@ -364,16 +405,37 @@ def _agreement(outputs: Array) -> Array:
     return np.asarray(weights * centred)
 
 
+def _confirmed(outputs: Array, labelled: tuple[Array, Array]) -> Array:
+    """Weigh parties, class by class, by what labelled rows say of their answers.
+
+    For a class, r is a party's mean probability on labelled rows of the class less the largest such mean on
+    those of another class, at least 0: a party that calls one other class by this name has none. With r' the
+    largest r of a party the weight is ``(r / r')²``: a specialist counts for the classes that it knows.
+    Classes with fewer than eight labelled rows, or that no party tells from all others, are not judged.
+
+    Args:
+        outputs: probabilities, shape ``(m, n, K)``.
+        labelled: places of the labelled rows, and their classes.
+
+    Returns:
+        Shape ``(m, K)``, from 0 to 1; a class has some above 0.
+    """
+    rows, classes = labelled
+    weights = np.ones((len(outputs), outputs.shape[2]))
+    judged = [y for y in np.unique(classes) if (classes == y).sum() >= LEAST_ROWS]
+    if len(judged) < 2:
+        return weights
+    mean = np.stack([outputs[:, rows[classes == y]].mean(axis=1) for y in judged], axis=1)
+    for i, y in enumerate(judged):
+        told = (mean[:, i, y] - np.delete(mean[:, :, y], i, axis=1).max(axis=1)).clip(0)
+        if told.any():
+            weights[:, y] = (told / told.max()) ** 2
+    return weights
+
+
 def _median_of_values(stack: Stack) -> tuple[Array, None, tuple[str, ...]]:
     """The median of values: at the edge of the usual range one party could still move a mean far."""
     return np.median(stack.outputs, axis=0), None, (f"auto: median {_WITHOUT_RATIOS}",)
-
-
-def constant(outputs: Array) -> Array:
-    """Mark the parties whose answers, shape ``(m, n, K)``, are the same for every row of several."""
-    if outputs.shape[1] == 1:
-        return np.zeros(len(outputs), dtype=bool)
-    return np.asarray(np.ptp(outputs, axis=1).max(axis=1) < SAME)
 
 
 # --- values ---------------------------------------------------------------------------------------------

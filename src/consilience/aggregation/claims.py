@@ -62,7 +62,7 @@ def bounded(ratios: Array, outputs: Array, whole: float = 1.0) -> Array:
     bound: Array = np.maximum(ratios, 0, dtype=np.float64)
     if 2 * (bound.sum(axis=(1, 2)) > 0).sum() <= len(bound):
         return np.zeros_like(bound)  # the few that claim something would decide alone
-    alike = (_alike(bound) & _alike(outputs)).sum(axis=1)
+    alike = (alike_pairs(bound) & alike_pairs(outputs)).sum(axis=1)
     bound *= (alike.min() / alike)[:, None, None]  # if all are alike, all count as they are
     for measure in _MEASURES:
         size = measure(bound, outputs)
@@ -116,13 +116,24 @@ def suffice(ratios: Array, outputs: Array) -> bool:
     return bool(len(share) and 3 * np.median(share) > 1)
 
 
-def _alike(values: Array) -> Array:
-    """Mark the pairs of parties whose values, shape ``(m, n, K)``, are proportional: shape ``(m, m)``."""
+def alike_pairs(values: Array) -> Array:
+    """Mark the pairs of parties whose values, shape ``(m, n, K)``, are proportional to about one percent.
+
+    Returns:
+        Shape ``(m, m)``, bool, true on the diagonal.
+    """
     flat = values.reshape(len(values), -1)
     flat = flat / np.maximum(np.sqrt((flat**2).sum(axis=1, keepdims=True)), _LEAST)
     alike = flat @ flat.T > 1 - _COPY
     alike[np.diag_indices(len(flat))] = True
     return np.asarray(alike)
+
+
+def same_for_all_rows(outputs: Array) -> Array:
+    """Mark the parties whose answers, shape ``(m, n, K)``, are the same for every row of several."""
+    if outputs.shape[1] == 1:
+        return np.zeros(len(outputs), dtype=bool)
+    return np.asarray(np.ptp(outputs, axis=1).max(axis=1) < SAME)
 
 
 class Suspect(NamedTuple):
@@ -176,7 +187,7 @@ COARSE = Thresholds(
 malicious and under attack, between the largest honest party and the smallest attacker; coarse claims overlap
 more, so that their thresholds spare more parties and find fewer attackers."""
 
-_LEAST_ROWS = 8
+LEAST_ROWS = 8
 """Public rows below which agreement on them is no evidence."""
 
 _SMALL = 0.7
@@ -189,6 +200,9 @@ class, and likeness is no evidence."""
 _WRONG = 0.45
 """Share of squared votes on labelled rows that are wrong; honest parties had 0.22 with exact ratios, and
 0.43."""
+
+_MOSTLY_WRONG = 0.7
+"""The same share, from which on a party of few claims is judged as one of many."""
 
 _ASTRAY = 0.7
 """Votes for a class on labelled rows of another: between the largest honest party and most attackers."""
@@ -225,7 +239,7 @@ def suspects(
         Suspects of one test, the strongest first; empty if no test finds any, or if there are fewer public
         rows than are evidence.
     """
-    if ratios.shape[1] < _LEAST_ROWS:
+    if ratios.shape[1] < LEAST_ROWS:
         return []
     votes = ratios * outputs
     for test in (_inconsistent, _misplaced, _spread, _leading, _outvoted):
@@ -395,7 +409,8 @@ def wrong_on_labels(
     """Find the parties whose votes on labelled rows are wrong, in all or in one class.
 
     In all: the share of a party's squared votes for another class than the label is above 0.45, and above
-    chance by two standard errors of as many rows as its votes lie on. In one class: its mean wrong vote
+    chance by two standard errors of as many rows as its votes lie on. The share of a party of few claims
+    counts less, unless it is above 0.7 on eight rows. In one class: its mean wrong vote
     less its right one, each weighted by its squared density, is near the most that there can be. Or it votes
     for one labelled class on the rows of another as much as on its own: the ratio of its votes, 2 at most,
     times its mean share of votes there, weighted by density, is above 0.7; honest parties had 0.48 with
@@ -432,7 +447,9 @@ def wrong_on_labels(
             y: float((near[c] * (1 - 2 * right[c]))[labels == y].mean()) for y in set(labels)
         }
         worst = max(by_class, key=lambda y: by_class[y])
-        if share[c] * weight[c] > max(_WRONG, chance[c]) and squares[c].any():
+        mostly = share[c] > _MOSTLY_WRONG and spread_over[c] >= LEAST_ROWS
+        judged = share[c] * (1 if mostly else weight[c])
+        if judged > max(_WRONG, chance[c]) and squares[c].any():
             evidence = f"{share[c]:.0%} of its votes are wrong"
             found.append(Suspect(c, float(share[c] / _WRONG), evidence))
         elif by_class[worst] > limits.wrong_class:

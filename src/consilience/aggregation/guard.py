@@ -8,14 +8,14 @@ still asked and taught.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
 from scipy.special import softmax
 
-from consilience.aggregation.base import completed
+from consilience.aggregation.base import Screened, completed
 from consilience.aggregation.claims import (
     ABOVE_USUAL,
     COARSE,
@@ -83,6 +83,17 @@ class SecretLabels:
     rows: Array
     labels: tuple[str, ...]
 
+    def among(self, classes: Sequence[str]) -> tuple[Array, Array] | None:
+        """Give the rows whose label is one of the federation's classes, and the places of these classes.
+
+        Returns:
+            Two arrays of one length; ``None`` if there are no such rows.
+        """
+        known = [i for i, label in enumerate(self.labels) if label in classes]
+        if not known:
+            return None
+        return self.rows[known], np.array([classes.index(self.labels[i]) for i in known])
+
 
 @dataclass(frozen=True)
 class Guard:
@@ -119,9 +130,7 @@ class Guard:
     let_in: tuple[str, ...] = ()
     leave_out: tuple[str, ...] = ()
 
-    def __call__(
-        self, replies: Replies, memory: Mapping[str, Any]
-    ) -> tuple[Replies, Mapping[str, str], Mapping[str, Any]]:
+    def __call__(self, replies: Replies, memory: Mapping[str, Any]) -> Screened:
         """Screen the replies of a round.
 
         Args:
@@ -129,7 +138,8 @@ class Guard:
             memory: of the round before: party to the sentence for which it stays excluded.
 
         Returns:
-            The replies that the rule sees, the excluded parties with a sentence each, and the memory.
+            The replies that the rule sees, the excluded parties with a sentence each, the memory, and the
+            secret labels: a rule of answers alone may weigh parties by them.
 
         Raises:
             RunFailed: no party would be left, or half of the parties answer in another unit than the others.
@@ -168,9 +178,14 @@ class Guard:
         if claims is not None:
             answers = claims.bounded(_values_bounded(answers), heard)
         answers = _calibration_bounded(answers, {} if claims is None else claims.shares)
-        if answers == replies.answers:
-            return replies, excluded, found
-        return Replies(answers, replies.missing), excluded, found
+        seen = replies if answers == replies.answers else Replies(answers, replies.missing)
+        return Screened(seen, excluded, found, self._labelled(replies))
+
+    def _labelled(self, replies: Replies) -> tuple[Array, Array] | None:
+        predictions = replies.of(Predictions)
+        if self.secret is None or _probabilities(predictions) is None:
+            return None
+        return self.secret.among(predictions[0].classes)
 
     def _counts(self, name: str, excluded: Mapping[str, str]) -> bool:
         return name in self.let_in or name not in excluded
@@ -179,18 +194,11 @@ class Guard:
         self, replies: Replies, claims: _Claims | None, heard: list[str]
     ) -> list[tuple[str, str]]:
         """Find the parties whose votes on the secret rows are wrong, and the evidence."""
-        assert self.secret is not None
         predictions = replies.of(Predictions)
-        probabilities = _probabilities(predictions)
-        if probabilities is None:
+        probabilities, labelled = _probabilities(predictions), self._labelled(replies)
+        if probabilities is None or labelled is None:
             return []
-        classes = predictions[0].classes
-        true = np.array(
-            [classes.index(label) if label in classes else -1 for label in self.secret.labels]
-        )
-        rows, true = self.secret.rows[true >= 0], true[true >= 0]
-        if not len(rows):
-            return []
+        rows, true = labelled
         since = f"{EXCLUDED} since round {predictions[0].round}"
         if claims is not None and claims.limits is not None:
             told = wrong_on_labels(*claims.limited(heard), rows, true, claims.limits)
