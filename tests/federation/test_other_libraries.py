@@ -143,6 +143,24 @@ def test_masked_public_rows_and_whole_numbers_have_gaps() -> None:
     np.testing.assert_array_equal(Public(whole).X, [[1, np.nan], [3, 4]])
 
 
+def test_labels_in_another_order_than_the_inputs_are_refused() -> None:
+    """Rows are paired by place, and pandas' index says that other ones are meant."""
+    labels = pd.Series(Y)
+    turned = labels[A][::-1]
+    with pytest.raises(InvalidInput, match="the same rows in another order"):
+        Party("a", LogisticRegression(), FRAME[A], turned)
+    with pytest.raises(InvalidInput, match="the same rows in another order"):
+        Party("a", LogisticRegression(), FRAME[A], labels[A], test=(FRAME[A], turned))
+    Party("a", LogisticRegression(), FRAME[A], turned.loc[FRAME[A].index])
+    Party("a", LogisticRegression(), FRAME[A], turned.to_numpy())
+    Party("a", LogisticRegression(), FRAME[B], labels[B].reset_index(drop=True))
+    Party("a", LogisticRegression(), FRAME[A], turned.tolist())
+    found = FederatedClassifier({"a": (FRAME[A], labels[A]), "b": (FRAME[B], labels[B])}, rounds=1)
+    found.fit(FRAME[PUBLIC])
+    with pytest.raises(InvalidInput, match="the same rows in another order"):
+        found.score(FRAME[A], turned)
+
+
 def test_labels_behind_a_mask_are_refused() -> None:
     codes = (Y == "ill").astype(int)
     hidden = np.arange(100) == 5

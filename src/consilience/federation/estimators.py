@@ -16,7 +16,7 @@ from consilience.federation.federation import Federation
 from consilience.party.party import Party
 from consilience.protocols import ensemble_distillation
 from consilience.validation.arrays import Array, as_rows
-from consilience.validation.labels import Kind, label_names
+from consilience.validation.labels import Kind, check_same_order, label_names
 from consilience.validation.printing import described
 from consilience.validation.sections import known
 from consilience.validation.tables import is_table
@@ -259,6 +259,7 @@ class FederatedClassifier(ClassifierMixin, _Federated):  # type: ignore[misc]
             sample_weight: weights of the rows.
             party: whose model answers; by default the mean of all parties' models.
         """
+        check_same_order(X, y, where="score")
         return float(accuracy_score(y, self.predict(X, party), sample_weight=sample_weight))
 
 
@@ -299,4 +300,5 @@ class FederatedRegressor(RegressorMixin, _Federated):  # type: ignore[misc]
             sample_weight: weights of the rows.
             party: whose model answers; by default the mean of all parties' models.
         """
+        check_same_order(X, y, where="score")
         return float(r2_score(y, self.predict(X, party), sample_weight=sample_weight))

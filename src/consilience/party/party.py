@@ -38,7 +38,13 @@ from consilience.party.rows import (
 from consilience.party.state import SavedState
 from consilience.transforms.privacy import Privacy
 from consilience.validation.arrays import Array, read_only
-from consilience.validation.labels import Kind, check_aliases, class_order, label_names
+from consilience.validation.labels import (
+    Kind,
+    check_aliases,
+    check_same_order,
+    class_order,
+    label_names,
+)
 from consilience.validation.numbers import check_choice, check_flag, check_number
 from consilience.validation.table_columns import Lenient
 
@@ -156,6 +162,8 @@ class Party(ReadByPublic, ModelSharing, SavedState, Protected):
         self.purpose = purpose
         self.coarseness = coarseness or Coarseness()
         self.encoder = None if encoder is None else find_encoder(encoder)
+        for inputs, labels in ((X, y), *([] if test is None else [as_pair(test, where=where)])):
+            check_same_order(inputs, labels, where=where)
         reading: dict[str, Any] = {"missing": missing, "unknown": unknown}
         reading |= {"rename": rename or {}, "units": units or {}}
         self.table = OwnTable.of(X, test, where=self._where, **reading)

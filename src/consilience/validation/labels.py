@@ -142,6 +142,35 @@ def class_order(names: Iterable[str]) -> tuple[str, ...]:
     return tuple(sorted(distinct))
 
 
+def is_gap(label: Any) -> bool:
+    """Tell whether a label stands for a missing one: ``None``, NaN, or pandas' ``NA`` or ``NaT``."""
+    if isinstance(label, float | np.floating):
+        return bool(np.isnan(label))
+    return label is None or type(label).__name__ in ("NAType", "NaTType")
+
+
+def check_same_order(X: Any, y: Any, *, where: str) -> None:
+    """Refuse inputs and labels that name the same rows in another order, as pandas' indices tell.
+
+    Rows are paired by place. Where the two have other names, or the same in the same order, nothing is wrong.
+
+    Raises:
+        InvalidInput: one order is a permutation of the other.
+    """
+    ours, theirs = getattr(X, "index", None), getattr(y, "index", None)
+    if not all(hasattr(one, "sort_values") for one in (ours, theirs)):
+        return  # a list has a method called index
+    assert ours is not None and theirs is not None
+    if len(ours) != len(theirs) or ours.equals(theirs):
+        return
+    if set(ours) == set(theirs):
+        raise InvalidInput(
+            "inputs and labels have the same rows in another order, as their index says",
+            where=where,
+            mend="Give y.loc[X.index]; or y.to_numpy(), if they are paired by place.",
+        )
+
+
 def _canonical(label: Any) -> str:
     if isinstance(label, bytes):
         return label.decode(errors="backslashreplace")
@@ -151,7 +180,7 @@ def _canonical(label: Any) -> str:
 
 
 def _family(label: Any, where: str) -> str:
-    if label is None or (isinstance(label, float | np.floating) and np.isnan(label)):
+    if is_gap(label):
         raise InvalidInput("some labels are missing", where=where, mend="Drop those rows.")
     if isinstance(label, bool | np.bool_):
         return "booleans"
