@@ -65,7 +65,15 @@ CELLS: Mapping[str, tuple[str, Mapping[str, Any], Mapping[str, Any]]] = {
         {"name": "mnist", "public": 400, "test_rows": 5000, "flat": True},
         {"name": "classes", "per_party": 5, "samples": 80},
     ),
+    "many": (
+        "digits, 2 classes, fifty",
+        DIGITS,
+        {"name": "classes", "per_party": 2, "parties": 50},
+    ),
 }
+CLEAN_ONLY = ("many",)
+"""Cells that are run without attackers alone: 28 rows a party."""
+
 NEW = ("oblivious", "quiet", "threader", "jitter")
 LATE = tuple(f"late-{name}" for name in NEW)
 OTHERS = tuple(name for name in ATTACKS if name not in NEW + LATE)
@@ -101,7 +109,7 @@ def made(cell: str, seed: int) -> SimulatedParties:
         "name": "robustness",
         "purpose": "taught",
         "data": rows,
-        "partition": dict(dealt) if cell == "h4" else {**dealt, "parties": 10},
+        "partition": dict(dealt) if cell == "h4" else {"parties": 10, **dealt},
         "models": list(MODELS),
     }
     return gather(parse_spec(document, where="robustness"), seed)
@@ -189,6 +197,11 @@ def round_to(value: float) -> float:
 # --- plans ------------------------------------------------------------------------------------------------
 
 
+def parties_of(cell: str) -> int:
+    """Parties of a cell."""
+    return 4 if cell == "h4" else int(CELLS[cell][2].get("parties", 10))
+
+
 def counts(cell: str) -> tuple[int, ...]:
     """Numbers of malicious parties that are tried."""
     return (1,) if cell == "h4" else (1, 3)
@@ -203,6 +216,7 @@ def plan() -> Iterator[Trial]:
     """All trials, the weightiest first."""
     forms = [(cell, coarse) for cell in CELLS if cell != "m5" for coarse in (False, True)]
     forms.append(("m5", False))
+    attacked = [one for one in forms if one[0] not in CLEAN_ONLY]
     for attacks, seeds, guard in (
         (NEW, SEEDS, "default"),
         (NEW, SEEDS, "root"),
@@ -210,7 +224,7 @@ def plan() -> Iterator[Trial]:
         (LATE, FEW, "default"),
         (OTHERS, FEW[:1], "default"),
     ):
-        for seed, (cell, coarse) in product(seeds, forms):
+        for seed, (cell, coarse) in product(seeds, attacked):
             if cell == "m5" and (seed not in FEW or attacks not in (NEW,)):
                 continue
             for count in counts(cell):
@@ -348,7 +362,7 @@ def clean(found: Found) -> Iterator[str]:
             if line and bare:
                 pairs.append((line["accuracy"], bare["accuracy"]))
                 runs, out = runs + 1, out + len(line["excluded"])
-                people += 4 if cell == "h4" else 10
+                people += parties_of(cell)
         if pairs:
             ours, theirs = np.array(pairs).T
             gap = theirs - ours
@@ -435,7 +449,7 @@ def honest_exclusions(found: Found) -> str:
         kind = counts[f"{when}, {'coarse' if one.coarse else 'exact'}"]
         malicious = line["malicious"] if one.count else []
         kind[0] += sum(name not in malicious for name in line["excluded"])
-        kind[1] += (4 if one.cell == "h4" else 10) - len(malicious)
+        kind[1] += parties_of(one.cell) - len(malicious)
     said = (f"{when} {out} of {people:,}" for when, (out, people) in sorted(counts.items()))
     return "Honest parties excluded: " + "; ".join(said) + "."
 

@@ -118,7 +118,7 @@ def test_no_second_sum_tells_the_answers_of_one_party(
 ) -> None:
     error, coordinator = attacks.run(naive_bayes, attacks.ATTACKS[name], 0)
     assert error.mean > 0.8 * one_sum.mean and error.most > 0.5 * one_sum.most
-    assert error.same < one_sum.same + 0.05
+    assert error.same < one_sum.same + 0.1  # of 300 answers: a sum that told them would have all
     assert {tuple(weights) for weights, _ in coordinator.sums} == {(1.0,) * 6}
     assert any(REFUSED[name] in reason for reason in coordinator.refusals)
 
