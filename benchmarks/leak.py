@@ -2,12 +2,12 @@
 
     python benchmarks/leak.py            # three seeds, some fifteen minutes on a core; writes the page
     python benchmarks/leak.py --quick    # one seed, few shadows; writes no page
-    python benchmarks/leak.py --only elsewhere   # prints the table of answers of shards and noisy training
+    python benchmarks/leak.py --only elsewhere   # prints the table of noisy training
 
 1. Ten parties with two of the ten classes each are run, and ``consilience attack`` is made on the runs.
 2. A party with a random half of 200 rows that the attacker knows, of all classes and without calibration
    rows, so that nothing is in the attack's way: with ordinary public rows, and with the 200 rows themselves
-   among them; and the same party where noise is on answers of its shards, or in its training.
+   among them; and the same party where noise is in its training.
 3. Rows of a class of one, two or five are rebuilt from class sums.
 """
 
@@ -44,7 +44,7 @@ from consilience.messages.replies import Failure
 from consilience.messages.schema import Public
 from consilience.numerics.class_sums import PublicBasis
 from consilience.numerics.feature_space import public_feature_space
-from consilience.protocols import Protocol, ensemble_distillation, private_answers, private_sums
+from consilience.protocols import Protocol, ensemble_distillation, private_sums
 from consilience.protocols.methods import AGGREGATORS
 from consilience.tasks.class_sums import SumClasses
 from consilience.tasks.outgoing import answer
@@ -154,11 +154,8 @@ def questions() -> Iterator[Line]:
 
 
 def elsewhere() -> Iterator[Line]:
-    """Lines of the table of noise on answers of shards, and in training."""
+    """Lines of the table of noise in training."""
     average = ensemble_distillation(aggregate=AGGREGATORS["avg"](), rounds=1)
-    asked = private_answers(rounds=1, teachers=10, answers=50, anyway=True)
-    for epsilon in (8.0, 3.0):
-        yield f"answers of 10 shards, ε = {epsilon:g}", "knn", asked, Budget(epsilon, DELTA)
     for epsilon in (None, 8.0, 3.0):
         how = None if epsilon is None else Budget(epsilon, DELTA, training=TRAINING)
         yield f"network, {named(epsilon).removeprefix('private sums, ')}", "mlp", average, how
@@ -459,13 +456,11 @@ its predictions are refused.
 
 """,
     """
-## Noise on answers of shards, and in training
+## Noise in training
 
-The same party, attacked in the same way by 64 shadows (10 parties under attack), where ten models of its
-shards answer 50 public rows (k-NN, no calibration), and where a linear network is trained with noise
-(batches of 50 of 100 rows, 20 epochs) and then predicts all of them. *Rows laid* is LiRA for the network;
-shards are asked about 50 rows that the protocol takes of those that were laid. The bound is Φ(μ/√2) for the
-shards, and for training what its Rényi divergences permit. One seed.
+The same party, attacked in the same way by 64 shadows (10 parties under attack), where a linear network is
+trained with noise (batches of 50 of 100 rows, 20 epochs) and then predicts all public rows. *Rows laid* is
+LiRA. No attack goes beyond what the Rényi divergences of the training permit. One seed.
 
 """,
     """

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from consilience.errors import InvalidInput, QuorumLost
+from consilience.errors import InvalidInput
 from consilience.experiments import start
 from consilience.experiments.configuration import parse_spec
 from consilience.report import read_results, write_report
@@ -51,19 +51,6 @@ def test_values_by_the_same_table(tmp_path: Path) -> None:
     assert "epsilon = 3, delta = 1e-05" in str(read_results(tmp_path / "run").notes)
     with pytest.raises(InvalidInput, match="bounds are of values"):
         start(parse_spec(tomllib.loads(spec), where="tiny"), tmp_path / "without")
-
-
-def test_answers_of_shards_by_the_same_table(tmp_path: Path) -> None:
-    """Their options stand with the method, and noise that would drown them is refused before training."""
-    table = 'protocol = "private_answers", teachers = 3, answers = 5, anyway = true'
-    spec = CONFIG.replace('protocol = "private_sums"', table)
-    start(parse_spec(tomllib.loads(spec), where="tiny"), tmp_path / "run")
-    assert "epsilon = 3, delta = 1e-05" in str(read_results(tmp_path / "run").notes)
-    with pytest.raises(QuorumLost, match=r"would be right on some 3\d% of the rows"):
-        start(
-            parse_spec(tomllib.loads(spec.replace(", anyway = true", "")), where="tiny"),
-            tmp_path / "drowned",
-        )
 
 
 @pytest.mark.parametrize(

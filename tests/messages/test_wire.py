@@ -75,8 +75,6 @@ SPECIAL = {
     ("SumClasses", "matrix"): BASIS.matrix,
     ("SumClasses", "width"): BASIS.width,
     ("SumClasses", "digest"): BASIS.digest,
-    ("PollShards", "rows"): np.arange(2),
-    ("PollShards", "low"): 0.0,
     ("Description", "public"): ("0123", "4567"),
     ("Predictions", "kind"): "logits",
     ("Predictions", "values"): ROWS,

@@ -24,7 +24,7 @@ from consilience.messages.wire import encode
 from consilience.networks.flower.client_app import site_app
 from consilience.networks.flower.network import FlowerNetwork
 from consilience.party.class_sums import sums_of
-from consilience.protocols import private_answers, private_sums
+from consilience.protocols import private_sums
 from consilience.site import AUDIT, Limits, PartySite, read_log, read_party
 from consilience.site.privacy_limits import spending
 from consilience.tasks.class_sums import SumClasses, public_basis
@@ -197,10 +197,9 @@ def networks() -> tuple[list[Party], Public]:
     [
         (classifiers, private_sums(rounds=2), None),
         (regressors, private_sums(rounds=2, bounds=(-9.0, 9.0)), None),
-        (classifiers, private_answers(rounds=2, teachers=3, answers=8, anyway=True), None),
         (networks, ensemble_distillation(aggregate=avg(), rounds=2), {"rows": 40, "epochs": 1}),
     ],
-    ids=["classes", "values", "answers", "training"],
+    ids=["classes", "values", "training"],
 )
 def test_over_flower_the_same_bits_given_the_same_noise(
     made, protocol, training, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

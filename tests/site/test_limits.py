@@ -142,7 +142,6 @@ def test_what_leaves_the_model_as_it_is() -> None:
         "CountRows",
         "Evaluate",
         "MeasureAngles",
-        "PollShards",
         "PredictPublic",
         "ScoreCertainty",
         "ScorePublic",

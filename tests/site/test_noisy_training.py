@@ -1,10 +1,9 @@
-"""A party at its own machine that trains its network with noise, or whose shards answer: once in its life."""
+"""A party at its own machine that trains its network with noise, once in its life."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from consilience import Party
@@ -13,7 +12,6 @@ from consilience.messages.replies import Failure, Predictions, Receipt
 from consilience.site import Limits, PartySite
 from consilience.tasks.lifecycle import Join
 from consilience.tasks.predictions import FitPrivate, PredictPublic
-from consilience.tasks.shards import PollShards
 from consilience.transforms.privacy_ledger import FOLDER, entries
 from helpers.party_sites import agreement, ask, one_party
 
@@ -52,22 +50,3 @@ def test_a_network_is_trained_on_private_rows_once(tmp_path: Path) -> None:
     with PartySite(network, tmp_path, limits=Limits(epsilon=3.0, delta=1e-3)) as site:
         without = ask(site, PredictPublic(round=2), federation="lung")
     assert "states no privacy cost" in without.reason
-
-
-def test_shards_answer_once(tmp_path: Path) -> None:
-    def declared() -> Party:
-        party = one_party()
-        party.declared = party.classes
-        return party
-
-    task = PollShards(round=1, rows=np.arange(4), teachers=3, anyway=True)
-    said = []
-    for seed, epsilon in ((0, 3.0), (7, 8.0)):
-        with PartySite(declared, tmp_path, limits=Limits(epsilon=epsilon, delta=1e-3)) as site:
-            ask(site, Join(agreement=agreement(seed=seed)))
-            said.append(ask(site, task))
-    np.testing.assert_array_equal(said[0].values, said[1].values)
-    assert [one.epsilon for one in said] == [3.0, 8.0] and len(entries(tmp_path / FOLDER)) == 1
-    with PartySite(declared, tmp_path / "free", limits=Limits()) as site:
-        ask(site, Join(agreement=agreement()))
-        assert "it has no budget of privacy" in ask(site, task).reason

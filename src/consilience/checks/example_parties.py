@@ -163,12 +163,6 @@ PROTOCOL_CASES: Mapping[str, ProtocolCase] = {
         protocols.alternating_distillation(rounds=2, start="cedar"), model_senders, all_needed=True
     ),
     "analytic_federation": ProtocolCase(protocols.analytic_federation(rounds=2), classifiers),
-    "private_answers": ProtocolCase(
-        protocols.private_answers(rounds=2, teachers=3, answers=15), classifiers
-    ),
-    "private_answers, the mean of values": ProtocolCase(
-        protocols.private_answers(rounds=2, teachers=2, bounds=[-3, 3]), regressors
-    ),
     "private_sums": ProtocolCase(protocols.private_sums(rounds=2), classifiers),
     "private_sums, of values": ProtocolCase(
         protocols.private_sums(rounds=2, features="leaves", bounds=[-9, 9]), regressors

@@ -47,8 +47,6 @@ def plan(
         str | None,
         typer.Option(help="directions, kernel or leaves. [default: by the public rows]"),
     ] = None,
-    teachers: Annotated[int, typer.Option(help="Of private_answers, at each party.")] = 25,
-    answers: Annotated[int, typer.Option(help="Of private_answers, public rows.")] = 300,
     json_to: Json = None,
     debug: Debug = False,
 ) -> None:
@@ -70,8 +68,7 @@ def plan(
         found, budget = read_rows(file), Budget(epsilon, delta)
         scale: dict[str, int] = {"parties": parties, "rows": rows, "classes": classes}
         public = Public(found.X, found.schema)
-        shards = {"teachers": teachers, "answers": min(answers, len(found.X))}
-        others = plan_others(budget, **scale, **shards)
+        others = plan_others(budget, **scale)
         planned = plan_private_sums(
             public,
             budget,
@@ -79,7 +76,7 @@ def plan(
             features=cast("Features | None", features),
             dimensions=dimensions,
         )
-        for name, facts in simulate_others(public, budget, **scale, **shards).items():
+        for name, facts in simulate_others(public, budget, **scale).items():
             others[name] |= facts
         said = {
             name.replace("_", " "): value if isinstance(value, str) else f"{value:.3g}"
@@ -111,7 +108,7 @@ audits = typer.Typer(suggest_commands=False)
 def audit(
     epsilon: Annotated[float, typer.Option(help="Promised of one release.")] = 3.0,
     of: Annotated[
-        str, typer.Option(help="What is released: sums, answers, training or certainties.")
+        str, typer.Option(help="What is released: sums, training or certainties.")
     ] = "sums",
     trials: Annotated[int, typer.Option(help="Replies, half of them with the canary.")] = 10_000,
     delta: Annotated[float, typer.Option(help="Of the promise.")] = 1e-5,

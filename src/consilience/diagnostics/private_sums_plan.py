@@ -19,19 +19,11 @@ from consilience.numerics.class_sums import (
     class_sums,
     fitted_values,
 )
-from consilience.numerics.randomness import SystemNoise, stream
-from consilience.party.shards import (
-    FEWEST_RIGHT,
-    AnswersNoise,
-    labels_right,
-    teachers_needed,
-    works,
-)
+from consilience.numerics.randomness import stream
 from consilience.tasks.class_sums import features_by, public_basis
 from consilience.transforms.accounting import NoisyTraining
 from consilience.transforms.budget import Budget
 from consilience.validation.arrays import Array, read_only
-from consilience.validation.labels import Kind
 from consilience.validation.numbers import check_number
 from consilience.validation.printing import prints_no_rows
 
@@ -43,9 +35,6 @@ _RATE = 1.0
 
 _UNIT: Array = read_only(np.array([[0.0, 1.0]]))
 """Bounds of values that stand in for others."""
-
-FEWEST_ROWS = 20
-"""Rows that a shard is to have, for a model of them to be worth asking."""
 
 MOST_NOISE = 0.2
 """Noise of a step, in each number of the mean of its clipped gradients, that a linear model of some hundred
@@ -184,19 +173,11 @@ def _stand_ins(
 
 
 def simulate_others(
-    public: Public,
-    budget: Budget,
-    *,
-    parties: int,
-    rows: int,
-    classes: int,
-    teachers: int = 25,
-    answers: int = 300,
+    public: Public, budget: Budget, *, parties: int, rows: int, classes: int
 ) -> dict[str, dict[str, Any]]:
-    """Simulate answers of shards and training with noise, as :func:`plan_private_sums` does private sums.
+    """Simulate training with noise, as :func:`plan_private_sums` does private sums.
 
-    The nearest class mean, or a ridge regression, stands in for the models of shards, and a linear model in
-    features of the public rows for a network.
+    A linear model in features of the public rows stands in for a network.
 
     Args:
         public: the public rows.
@@ -204,8 +185,6 @@ def simulate_others(
         parties: their number.
         rows: private rows of each; a guess.
         classes: number of classes; 0 for values.
-        teachers: models of each party, for answers of shards.
-        answers: public rows that are answered.
 
     Returns:
         By mechanism, as :func:`plan_others` names them: the shares that the mean of all parties' answers says
@@ -215,51 +194,20 @@ def simulate_others(
         InvalidInput: as :func:`plan_private_sums`.
     """
     _, known = _stand_ins(public, parties, rows, classes)
-    asked = np.linspace(0, len(public) - 1, min(answers, len(public))).astype(int)
-    kind: Kind = "classification" if classes else "regression"
-    outputs = max(classes, 1)
-    wide = AnswersNoise(budget, SystemNoise, kind).sigmas(len(asked), outputs)[0] / SCALE
     how = NoisyTraining(rows, batch=min(64, rows))
     noise = how.noise(budget.epsilon if budget.each is None else budget.each, budget.delta)
-    votes, said = np.zeros((len(asked), outputs)), np.zeros((2, len(public), outputs))
+    said = np.zeros((2, len(public), max(classes, 1)))
     for party in range(parties):
         rng = stream(0, str(party), 0, "privacy plan")
         drawn = rng.integers(len(public), size=rows)
-        votes += _answers(known, drawn, rng.integers(teachers, size=rows), teachers, asked)
         said[0] += _trained(known, drawn, how, 0.0, rng) / parties
         said[1] += _trained(known, drawn, how, noise, rng) / parties
-    noisy = votes + wide * parties**0.5 * stream(0, "all", 0, "privacy plan").normal(
-        size=votes.shape
-    )
-    models = 1 if classes else parties * teachers  # values are means
     return {
-        "private_answers": {
-            "simulated_without_noise": known.right(votes / models, asked),
-            "simulated_with_noise": known.right(noisy / models, asked),
-        },
         "training with noise": {
             "simulated_without_noise": known.right(said[0]),
             "simulated_with_noise": known.right(said[1]),
-        },
+        }
     }
-
-
-def _answers(known: _StandIns, drawn: Array, places: Array, teachers: int, asked: Array) -> Array:
-    """Sum up the answers of models of one party's shards, shape ``(n_asked, outputs)``."""
-    rows, total = known.known[asked], np.zeros((len(asked), max(known.classes, 1)))
-    for shard in range(teachers):
-        mine = drawn[places == shard]
-        X, y = known.known[mine], known.targets[mine]
-        if not known.classes:
-            moments = X.T @ X + 0.1 * np.eye(X.shape[1])
-            total += np.clip(rows @ np.linalg.solve(moments, X.T @ y), 0, 1)
-        elif (there := y.any(axis=0)).sum() < 2:
-            total += 1 / known.classes
-        else:
-            means = (y.T @ X)[there] / y.sum(axis=0)[there, None]
-            nearest = (2 * rows @ means.T - (means**2).sum(axis=1)).argmax(axis=1)
-            total[np.arange(len(rows)), np.flatnonzero(there)[nearest]] += 1
-    return total
 
 
 def _trained(
@@ -283,58 +231,35 @@ def _outputs(logits: Array, known: _StandIns) -> Array:
 
 
 def plan_others(
-    budget: Budget, *, parties: int, rows: int, classes: int, teachers: int = 25, answers: int = 300
+    budget: Budget, *, parties: int, rows: int, classes: int
 ) -> dict[str, dict[str, Any]]:
-    """Say what the budget buys otherwise: by answers of shards, training with noise, noise on predictions.
+    """Say what the budget buys otherwise: by training with noise.
 
     Args:
         budget: of every party.
         parties: their number.
         rows: private rows of each; a guess, and not looked up at any party.
         classes: number of classes; 0 for values.
-        teachers: models of each party, for answers of shards.
-        answers: public rows that are answered.
 
     Returns:
-        By mechanism: its noise; the share of labels that noise leaves right, where four models of five have
-        them right, the ``models`` of all parties, and as many as 95 of 100 labels take; or how far values are
-        off, as a share of their bounds; and a ``verdict``. What noise would drown, :func:`.private_answers`
-        refuses to begin.
+        By mechanism: its noise and settings, and a ``verdict``.
 
     Raises:
-        InvalidInput: one class, fewer than two models, no party, no row, or a δ beyond 1 / (10 n).
+        InvalidInput: one class, no party, no row, or a δ beyond 1 / (10 n).
     """
-    given = {"parties": parties, "rows": rows, "answers": answers}
-    for name, value in given.items():
+    for name, value in {"parties": parties, "rows": rows}.items():
         check_number(name, value, at_least=1, whole=True, where="privacy plan")
-    for name, value in {"classes": classes or 2, "teachers": teachers}.items():
-        check_number(name, value, at_least=2, whole=True, where="privacy plan")
+    check_number("classes", classes or 2, at_least=2, whole=True, where="privacy plan")
     budget.check_delta(rows, where="privacy plan")
-    noise = AnswersNoise(budget, SystemNoise, "classification" if classes else "regression")
-    wide = noise.sigmas(answers, max(classes, 1))[0] / SCALE
-    said: dict[str, dict[str, Any]] = {}
-    for name, models in (("private_answers", teachers), ("noise on predictions", 1)):
-        facts: dict[str, Any] = {"sigma": wide, "models": models * parties}
-        if classes:
-            right = labels_right(models * parties, wide * parties**0.5, classes)
-            needed = teachers_needed(answers, budget.release.mu, parties)
-            facts |= {"right_with_noise": right, "models_needed": needed}
-            fits = works(right, classes)
-        else:
-            facts["off_by"] = wide / (models * parties**0.5)
-            fits = facts["off_by"] <= 1 - FEWEST_RIGHT
-        facts["verdict"] = "works" if fits else "noise drowns it"
-        if rows < FEWEST_ROWS * models:
-            facts["verdict"] = f"{rows} rows are few for {models} models"
-        said[name] = facts
     how = NoisyTraining(rows, batch=min(64, rows))
     multiplier = how.noise(budget.epsilon if budget.each is None else budget.each, budget.delta)
-    said["training with noise"] = {
-        "noise_multiplier": multiplier,
-        "batch": how.batch,
-        "steps": how.steps,
-        "verdict": "works"
-        if multiplier < MOST_NOISE * how.batch
-        else "noise drowns a model of a hundred numbers or more",
+    return {
+        "training with noise": {
+            "noise_multiplier": multiplier,
+            "batch": how.batch,
+            "steps": how.steps,
+            "verdict": "works"
+            if multiplier < MOST_NOISE * how.batch
+            else "noise drowns a model of a hundred numbers or more",
+        }
     }
-    return said

@@ -335,31 +335,6 @@ class ClassSums(NoisySums, privacy="charged"):
         self.check_sums((ends * agreement.outputs, columns), MOST_ROWS * steps, steps)
 
 
-@message
-class ShardAnswers(NoisySums, privacy="charged"):
-    """Sums of the answers that models of a party's shards give to public rows, and the noise in them.
-
-    Values are of shape ``(n_rows, n_outputs)``.
-
-    Attributes:
-        answered: rows that it answers, shape ``(n_rows,)``, bool.
-        threshold: what the largest sum of a row must seem to reach for that, as was asked.
-    """
-
-    answered: Array
-    threshold: int = 0
-
-    def check(self, task: TaskLike, agreement: Agreement | None) -> None:
-        """Raise ``KnowledgeRefused`` unless they are answers of so many models to the rows asked about."""
-        assert agreement is not None
-        steps: int = task.steps  # type: ignore[attr-defined]
-        rows, teachers = len(task.rows), task.teachers  # type: ignore[attr-defined]
-        check_array(self.answered, (rows,), np.bool_, where=self.party)
-        self.check_sums((rows, agreement.outputs), teachers * steps, steps)
-        threshold: int = task.threshold  # type: ignore[attr-defined]
-        check_same("threshold", self.threshold, threshold, where=self.party)
-
-
 # --- scores that the rule ``auto`` chooses by ---------------------------------------------------------
 
 

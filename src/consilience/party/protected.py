@@ -14,7 +14,6 @@ from consilience.messages.replies import Predictions
 from consilience.numerics.outcomes import Outcome
 from consilience.numerics.randomness import NoiseSource, SystemNoise
 from consilience.party.class_sums import SumsNoise
-from consilience.party.shards import AnswersNoise
 from consilience.transforms.accounting import NoisyTraining
 from consilience.transforms.budget import Budget
 from consilience.transforms.privacy import Privacy
@@ -85,7 +84,7 @@ class Protected:
     def protect(self, budget: Budget | None, *, noise: NoiseSource = SystemNoise) -> None:
         """Keep to a budget of privacy in all that leaves, from now on; ``None`` takes it off.
 
-        Class sums and answers of shards then leave with noise, and what has no stated cost leaves no more.
+        Class sums then leave with noise, and what has no stated cost leaves no more.
 
         Args:
             budget: the budget.
@@ -96,11 +95,7 @@ class Protected:
                 no arrivals where the budget counts several, or δ would permit publishing a unit.
         """
         self.privacy.accountant.budget = budget
-        kinds = (
-            []
-            if budget is None
-            else [SumsNoise(self, budget, noise), AnswersNoise(budget, noise, self.kind)]
-        )
+        kinds = [] if budget is None else [SumsNoise(self, budget, noise)]
         self.noisy = None if budget is None else budget.training
         self.noise = noise
         self.privacy.use(kinds, free=[] if self.noisy is None else [Predictions])
@@ -110,7 +105,7 @@ class Protected:
             raise InvalidInput(
                 "nothing bounds what one row does to the training of its model",
                 where=self._where,
-                mend="Training with noise is for torch networks; private_sums and private_answers for all.",
+                mend="Training with noise is for torch networks; private_sums for all.",
             )
         coded = self.kind == "regression" or self.outcome is not None
         if self.labelled and not coded and not self.declared:

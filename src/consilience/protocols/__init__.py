@@ -49,7 +49,6 @@ from consilience.protocols.predictions.ensemble_distillation import (
 from consilience.protocols.predictions.iterative_distillation import (
     iterative_distillation as iterative_distillation,
 )
-from consilience.protocols.predictions.private_answers import private_answers as private_answers
 from consilience.protocols.predictions.private_sums import private_sums as private_sums
 
 _ALL: list[ProtocolFactory[...]] = sorted(

@@ -216,7 +216,7 @@ def budget_of(method: MethodSpec) -> Budget | None:
         budget = Budget(**method.privacy, measured=True)
     except InvalidInput as error:
         raise error.located(where) from error
-    if budget.training is None and method.named not in ("private_sums", "private_answers"):
+    if budget.training is None and method.named != "private_sums":
         raise InvalidInput(
             f"{method.named} asks parties with a budget for what has no stated cost",
             where=where,

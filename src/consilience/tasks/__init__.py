@@ -10,4 +10,3 @@ from consilience.tasks import parameters as parameters
 from consilience.tasks import predictions as predictions
 from consilience.tasks import scores as scores
 from consilience.tasks import secure_sums as secure_sums
-from consilience.tasks import shards as shards

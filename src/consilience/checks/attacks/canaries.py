@@ -4,13 +4,12 @@ For each path by which something leaves at a stated (ε, δ) there is a pair of 
 asked, and a number of the reply that tells most of the unit::
 
     sums          class sums: a row of the largest features, in a class of its own
-    answers       answers of shards: a row that is the nearest to all public rows, and of another class
     training      a network trained with noise: a row whose gradient is clipped in every step, and no other
                   row has part in its direction
     certainties   a row of one's own kind at either end of a direction that private rows lack
 
 Certainties are charged for a replaced row, and no row moves them by more than 0.7 of what their proof allows:
-their audit finds noise that is too little by more than that. So it is for answers of a replaced row, by ½.
+their audit finds noise that is too little by more than that.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from consilience.errors import InvalidInput
 from consilience.federation.forming import negotiate
 from consilience.learners import Learner, make
 from consilience.messages.schema import Public
-from consilience.messages.scores import Certainties, ClassSums, ShardAnswers
+from consilience.messages.scores import Certainties, ClassSums
 from consilience.messages.wire import decode, encode
 from consilience.numerics.class_sums import SCALE
 from consilience.numerics.randomness import stream
@@ -36,7 +35,6 @@ from consilience.tasks.lifecycle import Describe
 from consilience.tasks.outgoing import reply_of
 from consilience.tasks.predictions import FitPrivate, PredictPublic
 from consilience.tasks.scores import ScoreCertainty
-from consilience.tasks.shards import PollShards
 from consilience.transforms.accounting import NoisyTraining
 from consilience.transforms.budget import Budget
 from consilience.validation.arrays import Array
@@ -84,31 +82,6 @@ def in_sums(budget: Budget) -> Canary:
 
     both = (joined(public, one, budget) for one in (others, np.vstack([rows, canary])))
     return Canary((next(both), next(both)), (task,), told, budget)
-
-
-def in_answers(budget: Budget) -> Canary:
-    """Make the canary of answers of shards: two of them, and three public rows.
-
-    Args:
-        budget: of the party.
-    """
-    public = Public(np.array([[0.0, 0.0], [0.0, 0.1], [0.0, 0.2]]))
-    rows = np.array([[3 + i % 2 + i / 100, 0.0] for i in range(_OTHERS)])  # those of b lie further
-    labels = np.array(["a", "b"] * (_OTHERS // 2))
-    canary = np.zeros((1 if budget.unit == "row" else _COPIES, 2))
-    task = PollShards(round=1, rows=np.arange(3), teachers=2, anyway=True)
-
-    def told(reply: ShardAnswers) -> float:
-        return float((reply.values[:, 1] - reply.values[:, 0]).sum()) / SCALE
-
-    model = make("knn", n_neighbors=1)
-    without = joined(public, rows, budget, labels, model)
-    if budget.adjacency == "replace":
-        same = np.append(labels, ["a"] * len(canary))
-        without = joined(public, np.vstack([rows, canary]), budget, same, model)
-    labels = np.append(labels, ["b"] * len(canary))
-    party = joined(public, np.vstack([rows, canary]), budget, labels, model)
-    return Canary((without, party), (task,), told, budget)
 
 
 def in_training(budget: Budget) -> Canary:
@@ -172,7 +145,6 @@ def in_certainties(budget: Budget) -> Canary:
 
 CANARIES: dict[str, Callable[[Budget], Canary]] = {
     "sums": in_sums,
-    "answers": in_answers,
     "training": in_training,
     "certainties": in_certainties,
 }

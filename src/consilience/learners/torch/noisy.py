@@ -55,7 +55,7 @@ def check_bounded(
             + str(error).strip().partition("\n")[0],
             where=where,
             mend="Take an mlp or a cnn; or an encoder, whose embeddings become the inputs; or "
-            "private_sums or private_answers, which take any model.",
+            "private_sums, which takes any model.",
             code="budget",
         ) from error
 
