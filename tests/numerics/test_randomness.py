@@ -8,7 +8,7 @@ import sys
 import numpy as np
 import pytest
 from scipy.special import ndtr
-from threadpoolctl import threadpool_info
+from threadpoolctl import ThreadpoolController, threadpool_info
 
 from consilience.numerics.randomness import SystemNoise, limited_threads, stream
 
@@ -63,6 +63,28 @@ def test_threads_are_limited_for_a_while():
         raise ZeroDivisionError
     assert [pool["num_threads"] for pool in threadpool_info()] == before
     assert not torch or torch.get_num_threads() == torch_before
+
+
+def test_libraries_are_found_once_and_again_after_an_import(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    found = []
+
+    class Counted(ThreadpoolController):
+        def __init__(self) -> None:
+            found.append(1)
+            super().__init__()
+
+    monkeypatch.setattr("consilience.numerics.randomness.ThreadpoolController", Counted)
+    monkeypatch.setitem(sys.modules, "_imported_by_this_test", sys)
+    for _ in range(2):
+        with limited_threads(1):
+            pass
+    assert len(found) == 1
+    monkeypatch.setitem(sys.modules, "_imported_by_this_test_too", sys)
+    with limited_threads(1):
+        assert {pool["num_threads"] for pool in threadpool_info()} <= {1}
+    assert len(found) == 2
 
 
 def test_noise_is_the_quantile_of_the_systems_bytes(monkeypatch: pytest.MonkeyPatch) -> None:

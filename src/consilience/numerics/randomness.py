@@ -8,6 +8,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from functools import lru_cache
 from typing import Any, Protocol
 
 import numpy as np
@@ -71,9 +72,7 @@ class Threads:
 
     def __init__(self, count: int) -> None:
         self._count = count
-        self._libraries = (
-            ThreadpoolController()
-        )  # finding them takes milliseconds, limiting does not
+        self._libraries = _libraries(len(sys.modules))
 
     @contextmanager
     def limited(self) -> Iterator[None]:
@@ -97,6 +96,18 @@ def limited_threads(threads: int) -> AbstractContextManager[None]:
         threads: their number.
     """
     return Threads(threads).limited()
+
+
+@lru_cache(maxsize=1)
+def _libraries(modules: int) -> ThreadpoolController:
+    """The numerical libraries of this process, found once.
+
+    Finding them takes milliseconds, and a party does so for every request; limiting their threads does not.
+
+    Args:
+        modules: number of imported modules. Importing a library changes it, and they are then found anew.
+    """
+    return ThreadpoolController()
 
 
 class Normal(Protocol):
