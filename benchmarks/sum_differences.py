@@ -249,9 +249,9 @@ def by_alpha(coordinator: Coordinator) -> Any:
     return coordinator.estimate()
 
 
-def by_drop_outs(coordinator: Coordinator) -> Any:
+def by_drop_outs(coordinator: Coordinator, rounds: int = 10) -> Any:
     """Ten rounds, in each of which another party is said to be gone."""
-    for t in range(2, 11):
+    for t in range(2, rounds + 1):
         coordinator.teach(t, 0.5 + 1e-6 * t, taught=ONE)
         gone = NAMES[-(t % len(NAMES)) - 1]
         left = [name for name in NAMES if name != gone]
@@ -347,12 +347,12 @@ def between_steps(coordinator: Coordinator) -> Any:
     return first - second + teacher
 
 
-def by_ten_rounds(coordinator: Coordinator) -> Any:
+def by_ten_rounds(coordinator: Coordinator, rounds: int = 10) -> Any:
     """All six are taught the same: the last teacher with the classes sharpened, by weights up and down.
 
     The estimate is the mean of that sum which serves best with hindsight.
     """
-    for t in range(2, 11):
+    for t in range(2, rounds + 1):
         _, last = coordinator.sums[-1]
         sharp = np.maximum(last, 0) ** 2 + 1e-9
         coordinator.teach(t, (0.1, 0.9)[t % 2], teacher=sharp / sharp.sum(axis=1, keepdims=True))
