@@ -234,7 +234,7 @@ def test_every_exhibit_runs_and_draws(tmp_path: Path) -> None:
             assert figure.axes
 
 
-@pytest.mark.parametrize("size", ["quick", "cpu", "full"])
+@pytest.mark.parametrize("size", ["quick", "cpu", pytest.param("full", marks=pytest.mark.slow)])
 def test_exhibits_of_made_up_results(
     size: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
