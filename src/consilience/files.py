@@ -1,4 +1,4 @@
-"""Files and folders that are written whole or not at all, and through no link.
+"""Files and folders that are written whole or not at all, and through no link; the format of stored files.
 
 What lies in a folder may be a stranger's: a run that came by mail, a state out of a backup. A symbolic link
 in it, under a name that is about to be written or removed, would have another file of the user's overwritten.
@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import shutil
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from pathlib import Path
@@ -19,6 +19,13 @@ from tempfile import TemporaryDirectory
 from threading import Lock
 
 from consilience.errors import RunFailed
+
+FORMAT = 1
+"""Format number of party states, run folders, ledgers, invitations and column schemas.
+
+Raise it whenever the form of one of them changes. A file with another number is refused, so that no code has
+to read older forms.
+"""
 
 PART = ".part-"
 """Begins the name of a file that is being written; where one is left, a crash left it."""
@@ -215,6 +222,30 @@ def read_text(path: Path, most: int = LONGEST) -> str:
         raise ValueError(f"it has {found.st_size:,} bytes, of at most {most:,}")
     with path.open("rb") as file:
         return file.read(most).decode("utf-8-sig")
+
+
+def check_format(stored: Mapping[str, object], where: Path, *, anew: str) -> None:
+    """Raise an error unless a stored file has the format that this version reads and writes.
+
+    Args:
+        stored: contents of the file: its number under ``format``, and the version that wrote it under
+            ``consilience``, if the file records that.
+        where: the file.
+        anew: advice for starting without the file, the end of a sentence.
+
+    Raises:
+        RunFailed: it has another number, or none.
+    """
+    found, writer = stored.get("format"), stored.get("consilience")
+    if type(found) is int and found == FORMAT:  # True equals 1 too
+        return
+    number = f"{found}"[:20] if type(found) is int else "missing"
+    version = writer[:20] if isinstance(writer, str) else "in the version that wrote it"
+    raise RunFailed(
+        f"its format number is {number}, and this version of consilience reads format {FORMAT} alone",
+        where=str(where),
+        mend=f"Go on with it by consilience {version}; or {anew}.",
+    )
 
 
 def database(path: Path) -> Path:

@@ -160,7 +160,7 @@ def audit(
 
         check_target(json_to)
         home = state_of(file)
-        session = read_session(home, any_version=True)
+        session = read_session(home)
         path = home / AUDIT
         log = read_log(path, written_after=None if session is None else session.audit)
         if not quiet:

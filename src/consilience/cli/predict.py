@@ -345,7 +345,8 @@ def _loaded(
         if not 0 < outputs <= MOST_CLASSES or (classes and outputs != len(classes)):
             raise ValueError(f"{outputs} outputs, and {len(classes)} classes")
         name = str(named.pop("name"))
-        scaling = about.get("scaling") and Scaling(
+        outcome_key = str(about["outcome"])
+        scaling = about["scaling"] and Scaling(
             *(np.asarray(about["scaling"][part], dtype=float) for part in ("centre", "spread"))
         )
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
@@ -356,7 +357,7 @@ def _loaded(
         ) from error
     foreign = foreign_code(name, named)
     with allowing([one.within("model") for one in foreign], path, trust=trust):
-        outcome = outcome_of(str(about.get("outcome", "")))
+        outcome = outcome_of(outcome_key)
         learner, alone = (suited_to(make(name, **named), outcome) for _ in range(2))
     learner.bind(outputs, schema)
     alone.bind(outputs, schema)

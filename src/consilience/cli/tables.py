@@ -140,16 +140,20 @@ def check_table(
 def _read_schema(path: Path) -> Schema:
     """The columns agreed on."""
     from consilience.data.files import check_is_file
-    from consilience.files import read_text
+    from consilience.files import check_format, read_text
     from consilience.validation.table_schema import Schema
 
     check_is_file(path)
     try:
-        return Schema.from_json(read_text(path))
+        document = json.loads(read_text(path))
+    except (OSError, ValueError, RecursionError) as error:
+        raise InvalidInput(f"cannot be read: {error}", where=str(path)) from error
+    document = document if isinstance(document, dict) else {}
+    check_format(document, path, anew="write it again: consilience check-table FILE --write SCHEMA")
+    try:
+        return Schema.from_json(json.dumps(document.get("columns")))
     except InvalidInput as error:
         raise error.located(str(path)) from error
-    except (OSError, ValueError) as error:
-        raise InvalidInput(f"cannot be read: {error}", where=str(path)) from error
 
 
 def _schema_of(file: Path) -> Schema:
@@ -164,7 +168,10 @@ def _schema_of(file: Path) -> Schema:
 
 
 def _write_schema(schema: Schema, path: Path) -> None:
-    write_text(path, as_json(json.dumps(json.loads(schema.to_json()), indent=1)) + "\n")
+    from consilience.files import FORMAT
+
+    document = {"format": FORMAT, "columns": json.loads(schema.to_json())}
+    write_text(path, as_json(json.dumps(document, indent=1)) + "\n")
     say(f"{len(schema.columns):,} columns: {path}")
     say(f"a site that prepares its data: {command('check-table', 'its-table.csv', '--like', path)}")
 

@@ -21,7 +21,7 @@ from typing import Annotated, Any
 from pydantic import AwareDatetime, Field, ValidationError
 
 from consilience.errors import InvalidInput, RunFailed
-from consilience.files import read_text, write_whole
+from consilience.files import FORMAT, check_format, read_text, write_whole
 from consilience.validation.sections import Address, Section, first_of
 
 MOST_BYTES = 100_000
@@ -102,7 +102,8 @@ class Invitation(Section):
         Raises:
             RunFailed: the file cannot be written.
         """
-        document = {**self.model_dump(mode="json"), "fingerprint": self.fingerprint, **more}
+        said = self.model_dump(mode="json")
+        document = {"format": FORMAT, **said, "fingerprint": self.fingerprint, **more}
         try:
             write_whole(path, json.dumps(document, indent=2), mode=0o600)
         except OSError as error:
@@ -135,6 +136,7 @@ def read_invitation(path: Path, *, more: tuple[str, ...] = ()) -> tuple[Invitati
 
     Raises:
         InvalidInput: there is no such file, it is no invitation, or it was changed since it was written.
+        RunFailed: it has another format.
     """
     where = str(path)
     try:
@@ -145,8 +147,10 @@ def read_invitation(path: Path, *, more: tuple[str, ...] = ()) -> tuple[Invitati
         raise InvalidInput("this is no invitation", where=where, mend=_ASK) from error
     if not isinstance(document, Mapping):
         raise InvalidInput("this is no invitation", where=where, mend=_ASK)
+    check_format(document, path, anew="ask the coordinator for another invitation")
     facts = {name: document[name] for name in more if name in document}
-    said = {name: one for name, one in document.items() if name not in (*more, "fingerprint")}
+    beside = "format", "fingerprint"
+    said = {name: one for name, one in document.items() if name not in (*more, *beside)}
     try:
         found = Invitation.model_validate_json(json.dumps(said))
     except ValidationError as error:

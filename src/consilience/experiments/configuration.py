@@ -44,8 +44,8 @@ def stored_spec(folder: Path) -> Spec:
     """Read the configuration of a simulated run alone: no model that it names is made or imported.
 
     Raises:
-        InvalidInput: not the folder of a simulated run, or one of a version that this one does not read.
-        RunFailed: the configuration is damaged.
+        InvalidInput: not the folder of a simulated run.
+        RunFailed: the run has another format, or the configuration is damaged.
     """
     stored = read_configuration(folder)
     if stored.kind != "simulated":

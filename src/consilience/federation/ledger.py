@@ -1,7 +1,8 @@
 """The ledger: one SQLite file per run, written round by round, enough to report on and to resume from.
 
 A ledger may be a stranger's. Before anything in it is read it is held against the tables that are written
-here, so that no view or trigger runs; a report opens it to read alone.
+here, so that no view or trigger runs; a report opens it to read alone. Its format number is
+SQLite's ``user_version``.
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ import numpy as np
 from consilience.aggregation.base import Teacher
 from consilience.errors import RunFailed, command
 from consilience.federation.driver import CompletedRound
-from consilience.federation.run_folder import machine, now, other_version, versions
-from consilience.files import database
+from consilience.federation.run_folder import ANEW, machine, now, versions
+from consilience.files import FORMAT, check_format, database
 from consilience.messages.wire import encode
 from consilience.networks import Delivery
 from consilience.tasks.base import bookkeeping_tasks
@@ -106,7 +107,8 @@ class Ledger:
         states: read protocols' states all the same, which hold models.
 
     Raises:
-        RunFailed: no ledger there; a damaged one, or one of somebody else's making; or a link in its place.
+        RunFailed: no ledger there; one of another format, a damaged one, or one of somebody else's making; or
+            a link in its place.
     """
 
     def __init__(
@@ -125,7 +127,9 @@ class Ledger:
             )
             if create:  # on disk with the change of mode, and not once more before
                 self._connection.execute("PRAGMA synchronous = OFF")
-                self._connection.executescript(f"BEGIN; {_SCHEMA} COMMIT;")
+                self._connection.executescript(
+                    f"BEGIN; {_SCHEMA} PRAGMA user_version = {FORMAT}; COMMIT;"
+                )
             else:
                 self._check(path.stat().st_size + (log.stat().st_size if log.exists() else 0))
             if read_only and not states:
@@ -146,9 +150,10 @@ class Ledger:
         self._connection.set_progress_handler(lambda: next(steps, None) is None, 10_000)
         self._connection.execute("PRAGMA trusted_schema = OFF")
         self._connection.execute("PRAGMA cell_size_check = ON")
+        (number,) = self._connection.execute("PRAGMA user_version").fetchone()
+        # SQLite has 0 where nobody has set a number.
+        check_format({"format": number} if number else {}, self.path, anew=ANEW)
         found, ours = _made(self._connection), _ours()
-        if "arms" in found and "method_runs" not in found:  # as 0.1 called them
-            raise other_version("0.1", self.path)
         for name, how in found.items():
             if how != ours.get(name):
                 raise sqlite3.DatabaseError(

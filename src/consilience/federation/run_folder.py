@@ -1,6 +1,6 @@
 """The folder of a run, simulated or deployed: one form, which report, compare, resume and predict read.
 
-config.json        the configuration, which kind of run it is, and the version that wrote it
+config.json        the format number, the version that wrote it, the kind of run, and the configuration
 ledger.sqlite      rounds, deliveries, metrics (:mod:`consilience.federation.ledger`)
 models/            trained models, where a run has them at hand, and what the parties chose
 public/            public rows by seed, where a party's choice asks which rows are like its own
@@ -27,14 +27,21 @@ from pydantic import BaseModel
 
 from consilience import __version__
 from consilience.errors import InvalidInput, RunFailed
-from consilience.files import database, read_text, without_links, write_whole
+from consilience.files import (
+    FORMAT,
+    check_format,
+    database,
+    read_text,
+    without_links,
+    write_whole,
+)
 from consilience.protocols.methods import MethodSpec, ProtocolSpec
 
 CONFIGURATION = "config.json"
 LEDGER = "ledger.sqlite"
 
-READS = ("0.2",)
-"""Versions of consilience, without their last number, whose run folders this one reads."""
+ANEW = "run its configuration anew into another folder"
+"""Advice for a run folder of another format."""
 
 PACKAGES = ("numpy", "scipy", "scikit-learn", "torch", "xgboost", "lightgbm", "catboost", "flwr")
 """Packages whose versions a run records, where they are installed."""
@@ -89,7 +96,7 @@ class StoredConfiguration:
 
 
 def store_configuration(folder: Path, kind: RunKind, spec: BaseModel) -> None:
-    """Write the configuration of a run, with the version that writes it.
+    """Write the configuration of a run, with the format number and the version that writes it.
 
     Args:
         folder: the run folder.
@@ -100,6 +107,7 @@ def store_configuration(folder: Path, kind: RunKind, spec: BaseModel) -> None:
         OSError: it cannot be written.
     """
     document = {
+        "format": FORMAT,
         "consilience": __version__,
         "kind": kind,
         "configuration": spec.model_dump(mode="json"),
@@ -111,8 +119,8 @@ def read_configuration(folder: Path) -> StoredConfiguration:
     """Read the configuration of a run alone; nothing that it names is made or imported.
 
     Raises:
-        InvalidInput: not a run folder, or one of a version that this one does not read.
-        RunFailed: the configuration is damaged.
+        InvalidInput: not a run folder.
+        RunFailed: the run has another format, or the configuration is damaged.
     """
     path = folder / CONFIGURATION
     try:
@@ -127,14 +135,8 @@ def read_configuration(folder: Path) -> StoredConfiguration:
         raise _damaged(path, error) from error
     if not isinstance(document, dict):
         raise _damaged(path, "it is no table")
-    if "consilience" not in document and "name" in document:  # 0.1 wrote the configuration bare
-        raise other_version("0.1", folder)
-    version, kind = str(document.get("consilience")), document.get("kind")
-    if not re.fullmatch(r"\d{1,4}\.\d{1,4}[\w.+-]{0,30}", version):
-        raise _damaged(path, "it does not say which version of consilience wrote it")
-    if not version.startswith(tuple(f"{one}." for one in READS)):
-        raise other_version(version, folder)
-    values = document.get("configuration")
+    check_format(document, path, anew=ANEW)
+    kind, values = document.get("kind"), document.get("configuration")
     if kind not in get_args(RunKind) or not isinstance(values, dict):
         raise _damaged(path, "it does not say which kind of run it is, or holds no configuration")
     return StoredConfiguration(cast(RunKind, kind), values, path)
@@ -143,22 +145,6 @@ def read_configuration(folder: Path) -> StoredConfiguration:
 def _damaged(path: Path, why: object) -> RunFailed:
     what = why.what if isinstance(why, InvalidInput) else why
     return RunFailed(f"the configuration is damaged ({what})", where=str(path))
-
-
-def other_version(version: str, where: Path) -> InvalidInput:
-    """Make the error for a run folder that another version of consilience wrote.
-
-    Args:
-        version: the version that wrote it.
-        where: the folder, or the file in it.
-    """
-    major, minor, *_ = version.split(".")
-    return InvalidInput(
-        f"consilience {version} wrote this run, and this is {__version__}",
-        where=str(where),
-        mend=f"Read it or go on with it by that version: pip install 'consilience=={major}.{minor}.*'\n"
-        "  or run its configuration anew with this one, into another folder.",
-    )
 
 
 def run_of(folder: Path) -> Path:

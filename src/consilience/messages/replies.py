@@ -95,6 +95,7 @@ class Description(PartyMessage, privacy="nothing"):
         fewest_classes: number of classes that its learner needs to be trained.
         tested: whether it holds test data to be evaluated on.
         row: form of one of its inputs: ``"text"``, or its shape, such as ``"(28, 28)"``.
+        version: version of the messages that it speaks.
         public: digests (:attr:`Public.key`) of the public rows that it holds.
         takes_public: bytes of public rows that it takes from the coordinator; 0 where it has rows of its own
             choice.
@@ -103,7 +104,6 @@ class Description(PartyMessage, privacy="nothing"):
         labelled: whether it has labelled rows of its own.
         frozen: whether it answers and is never trained; one that is neither learns only.
         outcome: what its classes are bins of, as in :class:`Agreement`.
-        version: version of the messages that it speaks; 1 of one that does not say.
     """
 
     party: str
@@ -114,6 +114,7 @@ class Description(PartyMessage, privacy="nothing"):
     fewest_classes: int
     tested: bool
     row: str
+    version: int
     public: tuple[str, ...] = ()
     takes_public: int = 0
     metrics: int | None = None
@@ -121,7 +122,6 @@ class Description(PartyMessage, privacy="nothing"):
     labelled: bool = True
     frozen: bool = False
     outcome: str = ""
-    version: int = 1
 
     @property
     def learns_only(self) -> bool:

@@ -1,7 +1,7 @@
 """Files of a party's state: its model, its memory, its noisy replies, and the agreement that it joined.
 
-    folder/state.json              format, version that wrote it, whether the model is trained, its history,
-                                   and a digest of the columns of the public rows
+    folder/state.json              format number, version that wrote it, whether the model is trained, its
+                                   history, and a digest of the columns of the public rows
     folder/agreement.safetensors   the agreement, as a message
     folder/model.*                 the trained model, as its learner writes it
     folder/alone.*                 the model that it had trained alone, where it chooses between the two
@@ -21,7 +21,6 @@ from __future__ import annotations
 
 import json
 import os
-import secrets
 import shutil
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import asdict
@@ -34,7 +33,7 @@ from safetensors.numpy import load_file, save
 
 from consilience import __version__
 from consilience.errors import InvalidInput, KnowledgeRefused, RunFailed
-from consilience.files import inside, write_folder
+from consilience.files import FORMAT, check_format, inside, write_folder
 from consilience.learners import Learner, Model
 from consilience.messages.schema import Agreement
 from consilience.messages.wire import decode, encode
@@ -47,9 +46,6 @@ if TYPE_CHECKING:
     from consilience.party.party import Party
     from consilience.secure.secure_sum import SumMember
 
-FORMAT = 2
-"""Number of the form above; raised when it changes."""
-
 ABOUT = "state.json"
 """The file by which a folder is known to hold a state."""
 
@@ -59,9 +55,6 @@ RELEASED, _NEARNESS = "released.safetensors", "nearness.safetensors"
 _ALONE, _CHOICES, _REGION = "alone", "choices.json", "region.safetensors"
 
 _DAMAGED = (OSError, ValueError, TypeError, KeyError)
-
-_ONLY_BEFORE = ("drawn.safetensors", "model.none")
-"""Files of states that consilience 0.1 wrote, and no later version."""
 
 
 class SavedState:
@@ -189,7 +182,7 @@ def read_state(party: Party, folder: Path) -> None:
         folder: the folder of the state.
 
     Raises:
-        RunFailed: another version wrote the state, or it is damaged.
+        RunFailed: the state has another format, or is damaged.
     """
     about = read_about(folder)
     party.history = about["history"]
@@ -292,7 +285,7 @@ def join_again(party: Party, folder: Path) -> None:
         folder: the folder of the state.
 
     Raises:
-        RunFailed: another version wrote the state, or it is damaged.
+        RunFailed: the state has another format, or is damaged.
         InvalidInput: the party's data are others now, and do not fit any more.
     """
     read_about(folder)
@@ -340,41 +333,33 @@ def read_agreement(folder: Path) -> Agreement:
 
 
 def read_about(folder: Path, *, whole: Path | None = None) -> dict[str, Any]:
-    """Read what a state says of itself, unless another version of consilience wrote it in another form.
+    """Read the facts of a state: whether the model is trained, its history, its columns.
 
     Args:
         folder: the folder of the state.
         whole: the folder to be moved away to start anew, for the error; by default that of the state.
 
     Raises:
-        RunFailed: another version did, which the error names; or the file is damaged.
+        RunFailed: the state has another format, or the file is damaged.
     """
     path = folder / ABOUT
-    if not path.exists() and any((folder / name).exists() for name in _ONLY_BEFORE):
-        raise _other_version(folder, "0.1", whole)
     try:
         about = json.loads(path.read_text(encoding="utf-8"))
-        form, version = about["format"], str(about["consilience"])[:20]
-        if form == FORMAT:
-            trained = bool(about["trained"])
-            # A state without one is older than histories: it is then given one of no other party.
-            history = str(about.get("history") or secrets.token_hex(32))
-            return {
-                "trained": trained,
-                "consilience": version,
-                "history": history,
-                "columns": about.get("columns"),
-            }
+        if not isinstance(about, dict):
+            raise ValueError(f"{ABOUT} is no table")
     except FileNotFoundError as error:
-        raise RunFailed(
-            f"its state is damaged: there is no {ABOUT}",
-            where=str(folder),
-            mend="Restore it from a copy; or, if it was written by consilience 0.1, go on with that; "
-            f"or move {whole or folder} away and start anew.",
-        ) from error
-    except (OSError, ValueError, TypeError, KeyError) as error:
+        raise _damaged(folder, f"there is no {ABOUT}") from error
+    except (OSError, ValueError) as error:
         raise _damaged(folder, error) from error
-    raise _other_version(folder, version, whole)
+    check_format(about, path, anew=f"move {whole or folder} away and start anew")
+    try:
+        return {
+            "trained": bool(about["trained"]),
+            "history": str(about["history"]),
+            "columns": str(about["columns"]),
+        }
+    except KeyError as error:
+        raise _damaged(folder, error) from error
 
 
 def delete_states(home: Path, *, but: Container[str]) -> None:
@@ -406,16 +391,7 @@ def _read_arrays(file: Path) -> dict[str, Any]:
     return dict(load_file(file)) if file.exists() else {}
 
 
-def _other_version(folder: Path, version: str, whole: Path | None) -> RunFailed:
-    """An error for a state that another version wrote; ``whole`` is what is to be moved away."""
-    return RunFailed(
-        f"its state was written by consilience {version}, and this is {__version__}, which cannot read it",
-        where=str(folder),
-        mend=f"Go on with consilience {version}; or move {whole or folder} away and start anew.",
-    )
-
-
-def _damaged(folder: Path, error: Exception) -> RunFailed:
+def _damaged(folder: Path, error: object) -> RunFailed:
     """An error for a state that cannot be read."""
     return RunFailed(
         f"its state is damaged: {error}",

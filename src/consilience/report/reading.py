@@ -59,8 +59,8 @@ def read_results(run: Path) -> Results:
         run: its folder; or the coordinator's folder that it is in.
 
     Raises:
-        InvalidInput: not a run folder, one of another version, or one that would not fit into memory.
-        RunFailed: a damaged ledger.
+        InvalidInput: not a run folder, or one that would not fit into memory.
+        RunFailed: a run of another format, or a damaged ledger.
     """
     run = run_of(run)
     deployed = read_configuration(run).kind == "deployed"

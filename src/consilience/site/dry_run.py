@@ -136,7 +136,7 @@ def join_alone(spec: PartySpec) -> Party:
 
     Raises:
         InvalidInput: something does not go together.
-        RunFailed: its state could not be written, is damaged, or another version of consilience wrote it;
+        RunFailed: its state could not be written, is damaged, or has another format;
             or its privacy ledger was changed, cut or set back.
     """
     _check_folder(spec.state)

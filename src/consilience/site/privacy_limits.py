@@ -15,7 +15,7 @@ from safetensors import SafetensorError, safe_open
 
 from consilience.errors import KnowledgeRefused, RunFailed
 from consilience.messages.replies import Predictions
-from consilience.party.state import RELEASED
+from consilience.party.state import RELEASED, read_about
 from consilience.site.audit import AUDIT, read_log
 from consilience.site.state import current_state
 from consilience.tasks.base import Task, task_types
@@ -78,15 +78,19 @@ def whole_ledger(state: Path, ledger: Path) -> list[Mapping[str, Any]]:
         ledger: the folder of the ledger (:meth:`PrivacyLimits.ledger_in`).
 
     Raises:
-        RunFailed: the ledger was changed, cut or set back, or the state cannot be read.
+        RunFailed: the ledger was changed, cut or set back, the state cannot be read, or one of them has
+            another format.
     """
     known: set[Release] = set()
     while (folder := current_state(state)) is not None:
         try:
+            read_about(folder, whole=state)
             known = _known(folder / RELEASED)
             break
-        except (OSError, ValueError, SafetensorError) as error:
+        except (OSError, ValueError, SafetensorError, RunFailed) as error:
             if current_state(state) == folder:  # else it was replaced while it was read
+                if isinstance(error, RunFailed):
+                    raise
                 raise RunFailed(f"its state is damaged: {error}", where=str(folder)) from error
     lines = entries(ledger)  # after the state, whose releases are in the ledger before
     if known - {Release.of_line(line) for line in lines}:
@@ -95,13 +99,13 @@ def whole_ledger(state: Path, ledger: Path) -> list[Mapping[str, Any]]:
 
 
 def _known(file: Path) -> set[Release]:
-    """Releases of a state that a ledger has; version 0.2 had none, and wrote no loss."""
+    """Releases of a state that have to be in the ledger: those with a loss."""
     if not file.parent.exists():
         raise FileNotFoundError(f"there is no {file.parent.name}")
     if not file.exists():
         return set()
     with safe_open(file, "numpy") as arrays:
-        found = {Release.from_json(name) for name in arrays.keys() if '"loss"' in name}  # noqa: SIM118
+        found = {Release.from_json(name) for name in arrays.keys()}  # noqa: SIM118
     return {one for one in found if one.loss}
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 
 from consilience.errors import RunFailed
@@ -14,7 +14,7 @@ from consilience.party.state import read_about
 from consilience.site.audit import BEGINNING
 from consilience.site.fields import within
 from consilience.site.limits import Limits
-from consilience.site.state import SESSION, current_state, last_checkpoint
+from consilience.site.state import SESSION, current_state
 from consilience.tasks.base import Task
 from consilience.tasks.lifecycle import Restore
 
@@ -106,27 +106,21 @@ class Session:
         (folder / SESSION).write_text(json.dumps(asdict(self)), encoding="utf-8")
 
 
-def read_session(home: Path, *, any_version: bool = False) -> Session | None:
+def read_session(home: Path) -> Session | None:
     """Read the session of the party whose state lives in ``home``; ``None`` before it has joined.
 
     Args:
         home: the folder.
-        any_version: read it also where another version of consilience wrote the state, to verify its log.
 
     Raises:
-        RunFailed: the state is gone or damaged, or another version of consilience wrote it.
+        RunFailed: the state is gone or damaged, or has another format.
     """
     while (folder := current_state(home)) is not None:
         try:
-            if not any_version:
-                read_about(folder, whole=home)
+            read_about(folder, whole=home)
             written = json.loads((folder / SESSION).read_text(encoding="utf-8"))
-            if (
-                "recorded" not in written
-            ):  # by an earlier consilience, which was asked for checkpoints
-                written["recorded"] = last_checkpoint(folder)
-            return Session(**written)
-        except (OSError, ValueError, TypeError, RunFailed) as error:
+            return Session(**{field.name: written[field.name] for field in fields(Session)})
+        except (OSError, ValueError, TypeError, KeyError, RunFailed) as error:
             if current_state(home) != folder:  # it was replaced while it was read
                 continue
             if isinstance(error, RunFailed):
@@ -141,6 +135,6 @@ def last_line(home: Path) -> str | None:
     What is wrong with the state, an answer will say.
     """
     with suppress(RunFailed):
-        session = read_session(home, any_version=True)
+        session = read_session(home)
         return session.audit if session is not None else None
     return None

@@ -25,7 +25,7 @@ from consilience.errors import RunFailed
 from consilience.files import force, private_folder, without_links, write_whole
 from consilience.party.secure_sums import SUMS
 from consilience.party.state import share_file
-from consilience.tasks.lifecycle import checkpoint_name, round_of
+from consilience.tasks.lifecycle import checkpoint_name
 
 CHECKPOINTS, REPLIES, SESSION = "checkpoints", "replies", "session.json"
 """What a site keeps in a state's folder beside the party's state."""
@@ -181,12 +181,6 @@ def share_files(before: Path, after: Path, *, but: Container[str] = ()) -> None:
             (after / within).mkdir(parents=True)
         else:
             share_file(path, after / within)
-
-
-def last_checkpoint(state: Path) -> int:
-    """The latest round of the checkpoints of a state; -1 where there is none."""
-    names = (folder.name for folder in (state / CHECKPOINTS).glob("*"))
-    return max((round_of(name) for name in names), default=-1)
 
 
 def share_checkpoint(before: Path, checkpoints: Path, round: int) -> None:

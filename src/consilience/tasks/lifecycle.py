@@ -45,6 +45,7 @@ class Describe(Task, reply_type=Description, exchanges="predictions", protocol=N
             fewest_classes=party.fewest_classes,
             tested=party.test is not None,
             row=party.row,
+            version=VERSION,
             public=party.public_digests,
             takes_public=party.max_public_bytes,
             metrics=party.most_measurements,
@@ -52,7 +53,6 @@ class Describe(Task, reply_type=Description, exchanges="predictions", protocol=N
             labelled=party.labelled,
             frozen=party.frozen,
             outcome="" if party.outcome is None else party.outcome.key,
-            version=VERSION,
         )
 
 
@@ -310,8 +310,3 @@ class Restore(Task, reply_type=Receipt, exchanges="predictions", protocol=None, 
 def checkpoint_name(round: int) -> str:
     """Name of the folder of the state after a round."""
     return f"round-{round:05d}"
-
-
-def round_of(name: str) -> int:
-    """The round of a folder that :func:`checkpoint_name` names."""
-    return int(name.removeprefix("round-"))

@@ -201,16 +201,8 @@ class Accountant:
         """
         kept = {Release.from_json(name): values for name, values in arrays.items()}
         new = {one: values for one, values in kept.items() if one not in self._released}
-        if self._ledger is not None:
-            old = {
-                name for name in arrays if '"loss"' not in name
-            }  # of version 0.2, which had no ledger
-            for one, values in new.items():
-                if one.loss and not any(Release.from_json(name) == one for name in old):
-                    raise lacks(self._ledger.folder)
-                if one.loss:
-                    with self._spending(one):
-                        self._ledger.add(one, values)
+        if self._ledger is not None and any(one.loss for one in new):
+            raise lacks(self._ledger.folder)
         self._keep(new)
 
     def clear(self) -> None:

@@ -1,8 +1,8 @@
 """Ledger of a party's releases: what each cost and what left, written before it leaves.
 
     folder/lock            held by the process that spends; of a ledger that parties share, while it does
-    folder/ledger.jsonl    a line for each release: time, kind, question, loss, the digest of its values, and
-                           the SHA-256 of the line before
+    folder/ledger.jsonl    a line for each release: format number, time, kind, question, loss, the digest of
+                           its values, and the SHA-256 of the line before
     folder/<digest>        the values as they were released, by the digest of the release's name
 
 Values are on the disk before their line, and the line before they leave; a crash in between leaves either
@@ -36,8 +36,8 @@ from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
 from consilience.errors import InvalidInput, RunFailed
-from consilience.files import force, private_folder, write_whole
-from consilience.transforms.accounting import PrivacyLoss, gaussian_mu
+from consilience.files import FORMAT, check_format, force, private_folder, write_whole
+from consilience.transforms.accounting import PrivacyLoss
 from consilience.validation.arrays import Array
 
 BEGINNING = "0" * 64
@@ -48,6 +48,8 @@ FOLDER = "privacy"
 
 _WAIT = 60.0
 """Seconds to wait for another party to have spent: computing what it releases may take as long."""
+
+_SPENT_AGAIN = "start with an empty one, which spends the same rows' budget again"
 
 _LINES, _DRAWN = "ledger.jsonl", ".drawn"
 
@@ -79,11 +81,6 @@ class Release:
         loss = self.loss if self.chosen else None
         return (self.kind, self.question, self.arrival, loss, self.scope)
 
-    @property
-    def _named(self) -> dict[str, Any]:
-        """Its fields, without a scope that is empty: an own ledger's names stay as they were."""
-        return {name: value for name, value in asdict(self).items() if name != "scope" or value}
-
     @classmethod
     def of(cls, kind: str, question: Sequence[str], loss: PrivacyLoss) -> Release:
         """Name a release.
@@ -98,14 +95,20 @@ class Release:
 
     @classmethod
     def of_line(cls, line: Mapping[str, Any]) -> Release:
-        """Name the release of a line of the ledger."""
-        loss = PrivacyLoss(**line["loss"])
-        chosen, scope = line.get("chosen", False), line.get("scope", "")
-        return cls(line["kind"], line["question"], loss, line.get("arrival"), chosen, scope)
+        """Name the release of a line of the ledger, or of what :meth:`to_json` wrote."""
+        arrival = line["arrival"]
+        return cls(
+            str(line["kind"]),
+            str(line["question"]),
+            PrivacyLoss(**line["loss"]),
+            None if arrival is None else int(arrival),
+            bool(line["chosen"]),
+            str(line["scope"]),
+        )
 
     def to_json(self) -> str:
         """Write its name as JSON."""
-        return json.dumps(self._named)
+        return json.dumps(asdict(self))
 
     @property
     def digest(self) -> str:
@@ -114,24 +117,13 @@ class Release:
 
     @classmethod
     def from_json(cls, text: str) -> Release:
-        """Read the name that :meth:`to_json` wrote; of version 0.2 too, whose noise was for a replaced row.
+        """Read the name that :meth:`to_json` wrote.
 
         Raises:
             ValueError: it is none.
         """
         try:
-            known: dict[str, Any] = json.loads(text)
-            loss, chosen = known.pop("loss", None), known.pop("chosen", False)
-            if loss is None:
-                chosen = True
-                epsilon, delta = float(known.pop("epsilon")), float(known.pop("delta"))
-                mu = gaussian_mu(epsilon, delta) if epsilon else 0.0
-                loss = {"mu": mu, "adjacency": "replace"}
-            arrival = known.pop("arrival", None)
-            named = str(known.pop("kind")), str(known.pop("question"))
-            arrival = None if arrival is None else int(arrival)
-            scope = str(known.pop("scope", ""))
-            return cls(*named, PrivacyLoss(**loss), arrival, bool(chosen), scope)
+            return cls.of_line(json.loads(text))
         except (InvalidInput, TypeError, ValueError, KeyError) as error:
             raise ValueError(f"no record of a release ({error})") from error
 
@@ -145,7 +137,8 @@ class PrivacyLedger:
             (:meth:`spending`), and otherwise from here to :meth:`close`.
 
     Raises:
-        RunFailed: another process has it, it cannot be read or written, or it was cut, set back or changed.
+        RunFailed: another process has it, it cannot be read or written, it has another format, or it was cut,
+            set back or changed.
     """
 
     def __init__(self, folder: Path, *, shared: bool = False) -> None:
@@ -238,8 +231,9 @@ class PrivacyLedger:
         """
         content = save({"values": np.ascontiguousarray(values)})
         line = {
+            "format": FORMAT,
             "time": datetime.now(UTC).isoformat(timespec="seconds"),
-            **release._named,
+            **asdict(release),
             "values": _digest(content),
             "before": self.head,
         }
@@ -309,7 +303,7 @@ def read_lines(folder: Path) -> list[bytes]:
     """Read the lines of a ledger and verify their chain; none where there is no ledger.
 
     Raises:
-        RunFailed: it cannot be read, or a line was changed, removed or inserted.
+        RunFailed: it cannot be read, has another format, or a line was changed, removed or inserted.
     """
     try:
         content = (folder / _LINES).read_bytes()
@@ -322,10 +316,14 @@ def read_lines(folder: Path) -> list[bytes]:
         raise _broken(folder, "its last line is not whole")
     for number, line in enumerate(lines, 1):
         try:
-            follows = json.loads(line)["before"] == before
-        except (ValueError, TypeError, KeyError):
-            follows = False
-        if not follows:
+            entry = json.loads(line)
+        except ValueError:
+            entry = None
+        if isinstance(
+            entry, dict
+        ):  # before the chain, which another format may have in another form
+            check_format(entry, folder / _LINES, anew=_SPENT_AGAIN)
+        if not isinstance(entry, dict) or entry.get("before") != before:
             raise _broken(folder, f"line {number} does not follow the line before")
         before = _digest(line)
     return lines

@@ -364,8 +364,7 @@ def stored_coordinator(folder: Path) -> CoordinatorSpec | None:
     """Read the configuration that the run was last started or gone on with; ``None`` where there is no run.
 
     Raises:
-        InvalidInput: another version of consilience wrote it.
-        RunFailed: it is damaged.
+        RunFailed: it has another format, or is damaged.
     """
     if not (folder / "run" / CONFIG).exists():
         return None
@@ -376,8 +375,7 @@ def deployed_spec(run: Path) -> CoordinatorSpec:
     """Read the configuration in the run folder of a deployed federation.
 
     Raises:
-        InvalidInput: another version of consilience wrote it.
-        RunFailed: it is damaged.
+        RunFailed: it has another format, or is damaged.
     """
     stored = read_configuration(run)
     if stored.kind != "deployed":

@@ -153,8 +153,8 @@ class CoordinatorPage:
         """Read the status and the ledger, and render them.
 
         Raises:
-            InvalidInput: the folder is gone, or another version wrote the run.
-            RunFailed: the ledger is damaged.
+            InvalidInput: the folder is gone.
+            RunFailed: the run has another format, or the ledger is damaged.
         """
         status = coordinator_status(self.folder, nodes=self._nodes)
         path = self.folder / "run" / LEDGER
