@@ -15,6 +15,7 @@ from consilience.data import load
 from consilience.experiments import Ledger, gather, read_spec, spec_joined_by, start, stored_spec
 from consilience.experiments.late import read_late
 from consilience.experiments.run import resume
+from consilience.files import FORMAT
 from consilience.report.reading import read_results
 from consilience.site.configuration import read_party
 from helpers.command_line import Call
@@ -182,7 +183,7 @@ def test_methods_and_runs_that_take_in_nobody_say_so(call: Call) -> None:
 def test_of_a_deployed_federation_the_coordinator_says_who_joins(call: Call) -> None:
     Path("run").mkdir()
     Path("run/config.json").write_text(
-        json.dumps({"consilience": "0.2.0", "kind": "deployed", "configuration": {}})
+        json.dumps({"format": FORMAT, "kind": "deployed", "configuration": {}})
     )
     refused = call("resume", "run", "--with", "west.toml")
     assert refused.exit_code == 2 and "coordinator.toml" in refused.stderr

@@ -9,6 +9,7 @@ import pytest
 
 from consilience import networks, protocols  # noqa: F401 (as the command does)
 from consilience.federation.forming import negotiate
+from consilience.files import FORMAT
 from consilience.messages.wire import encode
 from consilience.site import read_party
 from consilience.tasks.lifecycle import Describe, Join
@@ -128,17 +129,17 @@ def test_check_names_what_is_wrong(call: Call, party: Path) -> None:
     assert "unknown learner 'decision-three'\n  Did you mean 'decision-tree'?" in done.output
 
 
-def test_a_state_of_another_version_is_found_before_the_party_starts(
+def test_a_state_of_another_format_is_found_before_the_party_starts(
     call: Call, party: Path
 ) -> None:
     answered(party)
     (about,) = party.parent.glob("state/state-*/state.json")
-    about.rename(about.with_name("drawn.safetensors"))
-    done = call("party", "check", party)
-    assert done.exit_code == 1
-    assert "its state was written by consilience 0.1, and this is" in done.output
-    assert f"move {party.parent / 'state'} away and start anew" in done.output
-    assert call("party", "audit", party).exit_code == 0
+    about.write_text(json.dumps({**json.loads(about.read_text()), "format": FORMAT + 1}))
+    for command in ("check", "audit", "budget"):
+        done = call("party", command, party)
+        assert done.exit_code == 1
+        assert f"its format number is {FORMAT + 1}, and this version" in done.output
+        assert f"move {party.parent / 'state'} away and start anew" in done.output
 
 
 def test_audit(call: Call, party: Path) -> None:

@@ -24,6 +24,7 @@ from consilience.deployment.party import joining
 from consilience.deployment.party.joining import join
 from consilience.deployment.processes import Processes
 from consilience.errors import ConsilienceError, InvalidInput, RunFailed
+from consilience.files import FORMAT
 from consilience.site import read_party
 
 
@@ -125,7 +126,9 @@ def test_what_is_wrong_with_a_file_leaves_no_trace_and_the_next_joins(
     bad = invitation.model_dump(mode="json") | change
     printed = Invitation.model_construct(**bad).model_dump_json(warnings=False).encode()
     wrong = tmp_path / "wrong.json"
-    wrong.write_text(json.dumps(bad | {"fingerprint": sha256(printed).hexdigest()}))
+    wrong.write_text(
+        json.dumps(bad | {"format": FORMAT, "fingerprint": sha256(printed).hexdigest()})
+    )
     with pytest.raises(InvalidInput, match=r"wrong\.json"):
         join(wrong, home)
     assert not home.exists()
@@ -227,7 +230,8 @@ def test_names_with_markup_or_parts_of_a_path(center: Path, tmp_path: Path, name
 
 
 @pytest.mark.parametrize(
-    "content", [b"", b"[]", b"{", b"\xff", b'{"party": "a"}', b"[" * 99_999, b" " * 200_000]
+    "content",
+    [b"", b"[]", b"{", b"\xff", b'{"format": %d}' % FORMAT, b"[" * 99_999, b" " * 200_000],
 )
 def test_a_file_that_is_no_invitation(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "file").write_bytes(content)

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-import sqlite3
 from collections.abc import Callable, Collection
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +24,7 @@ from consilience.experiments import (
     start,
     stored_spec,
 )
+from consilience.files import FORMAT
 from consilience.party.party import Party
 from consilience.report.reading import read_results
 from helpers.command_line import CONFIG
@@ -153,26 +152,17 @@ def test_what_teachers_err_by_is_recorded(local: Path) -> None:
     assert mean["class-holders"] < mean["avg"]
 
 
-def test_a_run_of_another_version_is_refused_with_its_version(local: Path, tmp_path: Path) -> None:
-    """0.1 wrote the configuration bare, and its ledger had a table of arms."""
+def test_a_run_of_another_format_is_refused_with_both_numbers(local: Path, tmp_path: Path) -> None:
     old = Path(shutil.copytree(local, tmp_path / "old"))
     stored = json.loads((old / "config.json").read_text())
-    assert stored["consilience"] == __version__
-    for document, version in (
-        (stored["configuration"], "0.1"),
-        ({**stored, "consilience": "0.3.1"}, "0.3.1"),
-    ):
-        (old / "config.json").write_text(json.dumps(document))
+    assert (stored.pop("format"), stored["consilience"]) == (FORMAT, __version__)
+    for number, said in (({}, "missing"), ({"format": FORMAT + 1}, FORMAT + 1)):
+        (old / "config.json").write_text(json.dumps({**stored, **number}))
+        what = f"its format number is {said}, and this version of consilience reads format {FORMAT}"
         for use in (resume, read_results):
-            with pytest.raises(
-                InvalidInput, match=f"consilience {version} wrote this run"
-            ) as refused:
+            with pytest.raises(RunFailed, match=what) as refused:
                 use(old)
-            assert "pip install 'consilience==0." in str(refused.value.mend)
-    with closing(sqlite3.connect(old / "ledger.sqlite")) as ledger:
-        ledger.execute("ALTER TABLE method_runs RENAME TO arms")
-    with pytest.raises(InvalidInput, match=r"consilience 0\.1 wrote this run"):
-        Ledger(old / "ledger.sqlite")
+            assert f"by consilience {__version__}; or run its conf" in str(refused.value.mend)
 
 
 def test_the_folder_repeats_the_run(local: Path) -> None:

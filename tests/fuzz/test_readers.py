@@ -33,6 +33,7 @@ from consilience.deployment.coordinator.template import TEMPLATE as COORDINATOR
 from consilience.deployment.invitation import Invitation, read_invitation
 from consilience.errors import ConsilienceError
 from consilience.experiments.configuration import read_spec
+from consilience.files import FORMAT
 from consilience.learners import as_learner
 from consilience.learners.files.transfer import pack, unpack
 from consilience.messages.replies import Failure, Receipt
@@ -99,7 +100,8 @@ def columns() -> list[bytes]:
 def invitation() -> list[bytes]:
     facts = {"federation": "heart", "party": "north", "address": "a.example.org:9092"}
     made = Invitation.new(3, certificate="-----BEGIN CERTIFICATE-----", **facts)
-    document = {**made.model_dump(mode="json"), "fingerprint": made.fingerprint}
+    said = made.model_dump(mode="json")
+    document = {"format": FORMAT, **said, "fingerprint": made.fingerprint}
     return [json.dumps(document).encode()]
 
 

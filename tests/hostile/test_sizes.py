@@ -18,7 +18,7 @@ from consilience.errors import InvalidInput, KnowledgeRefused
 from consilience.federation.forming import incompatible_parties
 from consilience.learners.files.transfer import pack
 from consilience.messages.replies import Description, Failure, Receipt
-from consilience.messages.schema import Agreement, Public
+from consilience.messages.schema import VERSION, Agreement, Public
 from consilience.messages.wire import decode, encode
 from consilience.networks.incoming import Request, decode_reply, receive
 from consilience.numerics.feature_space import public_feature_space
@@ -214,7 +214,7 @@ def test_a_space_that_would_not_fit_is_not_made(monkeypatch: pytest.MonkeyPatch)
 def test_a_party_that_says_it_has_any_number_of_classes_keeps_nobody_busy() -> None:
     def described(party: str, classes: tuple[str, ...]) -> Description:
         return Description(party=party, kind="classification", classes=classes, outputs=0, row="(3,)",
-                           soft_targets="", fewest_classes=2, tested=True)  # fmt: skip
+                           soft_targets="", fewest_classes=2, tested=True, version=VERSION)  # fmt: skip
 
     names = tuple(f"{number:x<200}" for number in range(60_000))
     said = [described("a", ("ill", "well")), described("b", ("ill", "well")), described("c", names)]
@@ -227,7 +227,7 @@ def test_a_few_parties_that_invent_classes_together_do_not_keep_the_others_out()
 
     def described(party: str, *classes: str) -> Description:
         return Description(party=party, kind="classification", classes=classes, outputs=0, row="(3,)",
-                           soft_targets="", fewest_classes=2, tested=True)  # fmt: skip
+                           soft_targets="", fewest_classes=2, tested=True, version=VERSION)  # fmt: skip
 
     real = ("ill", "well", "dead")
     honest = [described(name, *real) for name in "abc"]

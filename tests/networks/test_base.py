@@ -36,6 +36,7 @@ from consilience.tasks.scores import (
     ScorePublic,
     SelectPublic,
 )
+from helpers.forged_messages import parts, written
 
 AGREEMENT = Agreement(
     kind="classification", classes=("x", "y"), outputs=2, public="key", rows=3, seed=0
@@ -297,6 +298,14 @@ def test_a_description_makes_sense(changed):
     Description(**DESCRIPTION).validate(party="b", task=Describe(), agreement=None)
     with pytest.raises(KnowledgeRefused):
         Description(**DESCRIPTION | changed).validate(party="b", task=Describe(), agreement=None)
+
+
+def test_a_description_without_a_version_of_the_messages_is_refused():
+    document, arrays = parts(encode([Description(**DESCRIPTION)]))
+    assert decode(written(document, arrays))
+    del document[0]["Description"]["version"]
+    with pytest.raises(KnowledgeRefused, match="version"):
+        decode(written(document, arrays))
 
 
 def test_nobody_speaks_for_another_in_failing():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
@@ -158,21 +157,6 @@ def test_a_recorded_round_is_gone_back_to_however_far_the_next_one_is(
     with PartySite(one_party, tmp_path) as site:
         (kept,) = (site._state.current / "checkpoints").iterdir()
         assert kept.name == "round-00001" and not (kept / "session.json").exists()
-
-
-def test_a_checkpoint_that_was_asked_for_is_found_by_a_coordinator_that_tells(
-    site: PartySite,
-) -> None:
-    """As a session of before says nothing of recorded rounds."""
-    ask(site, Join(agreement=agreement()))
-    kept = ask(site, FitPrivate(round=1), PredictPublic(round=1), Checkpoint(round=1))[1]
-    ask(site, Distill(round=2, targets=teacher(), alpha=0.5))
-    file = site._state.current / "session.json"
-    said = json.loads(file.read_text())
-    del said["recorded"]
-    file.write_text(json.dumps(said))
-    assert ask(site, Restore(round=1), recorded=1) == Same(Receipt, round=1)
-    np.testing.assert_array_equal(ask(site, PredictPublic(round=1), recorded=1).values, kept.values)
 
 
 def test_who_joins_anew_keeps_no_recorded_round_of_before(site: PartySite) -> None:

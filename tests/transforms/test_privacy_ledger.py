@@ -99,10 +99,6 @@ def test_a_state_that_knows_more_than_the_ledger_shows_that_it_was_set_back(tmp_
     state = accountant.arrays()
     with pytest.raises(RunFailed, match="cut or set back"):
         kept(tmp_path / "another").restore(state)
-    old = {'{"kind": "a", "question": "s", "epsilon": 0.5, "delta": 1e-05}': np.ones(1)}
-    later = kept(tmp_path / "later")
-    later.restore(old)  # of a version that had no ledger: it comes into it
-    assert later.spent and len(entries(tmp_path / "later")) == 1
 
 
 def spend(folder: Path, step: int) -> None:

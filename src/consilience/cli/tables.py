@@ -146,8 +146,10 @@ def _read_schema(path: Path) -> Schema:
     check_is_file(path)
     try:
         document = json.loads(read_text(path))
-    except (OSError, ValueError, RecursionError) as error:
+    except OSError as error:
         raise InvalidInput(f"cannot be read: {error}", where=str(path)) from error
+    except (ValueError, RecursionError) as error:
+        raise InvalidInput(f"this is no schema of a table: {error}", where=str(path)) from error
     document = document if isinstance(document, dict) else {}
     check_format(document, path, anew="write it again: consilience check-table FILE --write SCHEMA")
     try:

@@ -40,8 +40,10 @@ MOST_ROWS = 10**12
 """Most private rows that a party may say it has."""
 
 VERSION = 2
-"""Version of the messages, and of what a party keeps from one to the next: higher by one whenever ends of
-different versions would misunderstand one another."""
+"""Version of the messages. Raise it whenever ends of different versions would misunderstand one another.
+
+Stored files have another number (:data:`consilience.files.FORMAT`).
+"""
 
 MOST_CLASSES = 65_536
 """Most classes, or targets of a regression."""
