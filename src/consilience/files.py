@@ -1,9 +1,11 @@
-"""Files and folders that are written whole or not at all, and through no link; the format of stored files.
+"""Files and folders that are written whole or not at all, and through no link.
 
 What lies in a folder may be a stranger's: a run that came by mail, a state out of a backup. A symbolic link
 in it, under a name that is about to be written or removed, would have another file of the user's overwritten.
 So a file is filled as a new one and renamed, which replaces a link, and a link that leads out of the folder
 is refused by name.
+
+All stored files carry one format number (:data:`FORMAT`).
 """
 
 from __future__ import annotations

@@ -27,6 +27,7 @@ from pyarrow import parquet
 from sklearn.linear_model import LogisticRegression
 from sklearn.tree import DecisionTreeClassifier
 
+from consilience.cli.tables import _read_schema
 from consilience.data import load_table, read_rows
 from consilience.deployment.coordinator.configuration import checked
 from consilience.deployment.coordinator.template import TEMPLATE as COORDINATOR
@@ -47,7 +48,6 @@ from consilience.tasks.lifecycle import Join, TakePublic
 from consilience.tasks.predictions import Distill, FitPrivate, PredictPublic
 from consilience.validation.sections import read_toml
 from consilience.validation.table_rows import rows_and_schema
-from consilience.validation.table_schema import Schema
 from consilience.validation.tables import Table
 
 SECONDS, MORE_MEMORY = 20, 2 << 30
@@ -171,7 +171,7 @@ READERS: dict[str, Read] = {
     "party": of_file(read_party, "t.toml"),
     "coordinator": of_file(read_coordinators, "t.toml"),
     "invitation": of_file(read_invitation, "t.json"),
-    "schema": lambda content, _: Schema.from_json(content.decode("latin-1")),
+    "schema": of_file(_read_schema, "t.json"),
     "request": lambda content, _: read_request(content),
     "reply": lambda content, _: decode_reply("north", content, 1.0),
     "model": lambda content, _: read_model(content),
@@ -280,7 +280,8 @@ def coordinator() -> list[bytes]:
 def schema() -> list[bytes]:
     found = rows_and_schema(Table.of({"a": [1, 2], "b": ["x", "y"]}, where=""), where="").schema
     assert found is not None
-    return [found.to_json().encode()]
+    document = {"format": FORMAT, "columns": json.loads(found.to_json())}
+    return [json.dumps(document).encode()]
 
 
 SEEDS: dict[str, Callable[[], list[bytes]]] = {
@@ -310,7 +311,7 @@ FOUND: dict[str, list[bytes]] = {
         b"a" + b".a" * 50_000,
         b"a = " + b"9" * 5_000,
     ],
-    "schema": [b"[" * 100_000, b'[{"name": ' + b"9" * 5_000 + b"}]"],
+    "schema": [b"[" * 100_000, b'{"columns": [{"name": ' + b"9" * 5_000 + b"}]}"],
     "model": [b"[" * 100_000 + b"\n", b'{"model": "sklearn:a", "outputs": 1e999}\n'],
 }
 """Contents that a reader did not refuse in words, or not in time."""

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from contextlib import suppress
+from dataclasses import fields
 from datetime import UTC, date, datetime, time, timedelta, timezone
 from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -292,19 +295,26 @@ def test_a_column_may_be_missing_in_every_row() -> None:
     assert np.isnan(found.X[:, 1]).all() and found.notes == ("'sex' is missing in every row",)
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        '[{"name": 1}]',
-        "[]",
-        '[{"name": "a", "spread": 0}]',
-        '[{"name": "a", "kind": "category"}]',
-        "{",
-    ],
-)
+@pytest.mark.parametrize("text", ["[]", "{", "[1]", '["a"]', "[[]]", "[{}]", "1"])
 def test_what_is_no_schema_is_refused(text: str) -> None:
     with pytest.raises(InvalidInput):
         Schema.from_json(text)
+
+
+@pytest.mark.parametrize("change", [{"name": 1}, {"spread": 0}, {"kind": "category"}])
+def test_a_column_with_an_odd_part_is_refused(change: dict[str, Any]) -> None:
+    column = json.loads(Schema((Column("a"),)).to_json())[0]
+    assert Schema.from_json(json.dumps([column])).names == ("a",)
+    with pytest.raises(InvalidInput, match="no schema of a table: column"):
+        Schema.from_json(json.dumps([column | change]))
+
+
+@pytest.mark.parametrize("name", [field.name for field in fields(Column)])
+def test_a_column_without_one_of_its_parts_is_refused(name: str) -> None:
+    column = json.loads(Schema((Column("a"),)).to_json())[0]
+    del column[name]
+    with pytest.raises(InvalidInput, match="no schema of a table"):
+        Schema.from_json(json.dumps([column]))
 
 
 def test_durations_of_any_length_are_days() -> None:

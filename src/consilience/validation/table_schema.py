@@ -13,7 +13,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cached_property
 from typing import Any, Literal
 
@@ -284,8 +284,11 @@ class Schema:
 
 def _column_of(record: Any) -> Column:
     """One column of JSON, checked: it may come from elsewhere."""
-    lists = {name: tuple(record.get(name, ())) for name in ("categories", "deciles")}
-    column = Column(**{**record, **lists})
+    parts = dict(record)
+    if parts.keys() != {one.name for one in fields(Column)}:
+        raise ValueError(f"column {str(record)[:100]}")
+    lists = {name: tuple(parts[name]) for name in ("categories", "deciles")}
+    column = Column(**{**parts, **lists})
     levels = (column.low, column.high, column.median, column.mean, column.spread)
     numbers = (*levels, *column.deciles)
     if (
