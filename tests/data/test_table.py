@@ -236,6 +236,42 @@ def test_labels_of_mixed_type(tmp_path: Path) -> None:
         load_table(train, "y", test=test)
 
 
+@pytest.mark.parametrize(
+    "values",
+    [
+        [20200101 + day for day in range(20)],  # dates as whole numbers
+        [1_600_000_000 + 7 * i for i in range(20)],  # seconds since 1970
+        [18_500 + i / 1440 for i in range(20)],  # days since 1970, with a time of the day
+    ],
+)
+def test_numbers_that_single_precision_would_make_equal_stay_different(
+    tmp_path: Path, values: list[float]
+) -> None:
+    path = write(tmp_path / "t.csv", at=values, y=["a", "b"] * 10)
+    data = load_table(path, "y")
+    assert data.X.dtype == data.X_test.dtype == np.float64
+    assert sorted([*data.X[:, 0].tolist(), *data.X_test[:, 0].tolist()]) == values
+    assert read_rows(path, ["at"]).X[:, 0].tolist() == values
+    # A file of one row is read as the schema needs, and not as its only value does.
+    one = write(tmp_path / "one.csv", at=values[3:4])
+    assert read_rows(one, like=data.schema).X.tolist() == [values[3:4]]
+    np.savez(tmp_path / "t.npz", X=np.array(values)[:, None], y=["a", "b"] * 10)
+    arrays = load_table(tmp_path / "t.npz")
+    assert len(set(arrays.X[:, 0].tolist())) == len(arrays.X)
+
+
+def test_letters_of_one_or_two_characters_are_one(tmp_path: Path) -> None:
+    two = "Mu\u0308nchen"  # as some systems write ü
+    one = "M\u00fcnchen"
+    names = [one, "Bonn", two, "Bonn"] * 10
+    path = write(tmp_path / "t.csv", x=list(range(40)), **{two: names}, town=names, y=names)
+    data = load_table(path, "y", group="town")
+    assert data.classes == ("Bonn", one)
+    assert sorted(set(data.group.tolist())) == ["Bonn", one]
+    assert data.schema is not None and data.schema.names == ("x", one)
+    assert data.schema.columns[1].categories == ("Bonn", one)
+
+
 def test_read_rows_in_the_order_asked_for(tmp_path: Path) -> None:
     path = write(tmp_path / "new.csv", b=[1, 2], a=[3, 4], note=["x", "y"])
     found = read_rows(path, ["a", "b"])

@@ -258,6 +258,7 @@ def predictions(model: Kept, data: Path) -> str:
         rename=model.rename,
         units=model.units,
         prepared=lambda table: table if schema is None else with_text_columns(table, schema),
+        precision=None if model.scaling is None else model.scaling.precision,
     )
     for note in found.notes:
         say(f"note: {note}")

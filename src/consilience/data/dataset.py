@@ -10,7 +10,7 @@ import numpy as np
 
 from consilience.errors import InvalidInput
 from consilience.numerics.multilabel import rarest
-from consilience.validation.arrays import Array, unmasked
+from consilience.validation.arrays import Array, precision_for, unmasked
 from consilience.validation.memory import check_memory
 from consilience.validation.printing import prints_no_rows
 from consilience.validation.table_schema import Schema
@@ -23,9 +23,10 @@ class Dataset:
 
     Attributes:
         name: in reports.
-        X: training inputs: numbers, float32, shape ``(n, ...)`` with two or more axes (tables
-            ``(n, columns)``, grey images ``(n, 28, 28)``, colour images ``(n, 3, 32, 32)``, pixels
-            in [0, 1]), or texts: an object array of ``str``, shape ``(n,)``.
+        X: training inputs: numbers, shape ``(n, ...)`` with two or more axes (tables ``(n, columns)``, grey
+            images ``(n, 28, 28)``, colour images ``(n, 3, 32, 32)``, pixels in [0, 1]), or texts: an object
+            array of ``str``, shape ``(n,)``. Numbers are float32, or float64 if that would make different
+            numbers of a column equal.
         y: training labels, shape ``(n,)``: int64 codes into ``classes``, or float64 values; of survival times
             and events, shape ``(n, 2)``.
         X_test: test inputs, shaped like ``X``.
@@ -60,8 +61,9 @@ class Dataset:
 
     def __post_init__(self) -> None:
         # Frozen for users; only here are the arrays brought to the promised types.
+        precision = _precision(self.X, self.schema)
         for field in ("X", "X_test"):
-            object.__setattr__(self, field, _inputs(getattr(self, field)))
+            object.__setattr__(self, field, _inputs(getattr(self, field), precision))
         for field in ("y", "y_test"):
             given = np.asarray(unmasked(getattr(self, field)))
             shaped = given.shape[1:] == (len(self.labels) or 2,) and self.classes is None
@@ -180,13 +182,25 @@ def fixed_width(texts: Array, where: str) -> Array:
     return texts.astype(str)
 
 
-def _inputs(X: Array) -> Array:
+def _precision(X: Array, schema: Schema | None) -> type[np.float32] | type[np.float64]:
+    """The precision that the columns of a table need; all else has single precision."""
+    X = np.asarray(unmasked(X))
+    if X.ndim != 2 or X.dtype.kind not in "iuf" or X.dtype.itemsize < 4 or X.dtype == np.float32:
+        return np.float32
+    if schema is not None:
+        return schema.precision
+    known = np.ma.masked_invalid(X.astype(np.float64))
+    with np.errstate(over="ignore", invalid="ignore"):
+        return precision_for(known.mean(axis=0).filled(0), known.std(axis=0).filled(0))
+
+
+def _inputs(X: Array, precision: type[np.float32] | type[np.float64]) -> Array:
     X = np.asarray(unmasked(X))
     if X.dtype.kind in "OUT":
         return X.astype(object)
     # An overflow to infinity is reported by validate(), where the column is known.
     with np.errstate(over="ignore"):
-        return X if X.dtype.kind == "c" else X.astype(np.float32, copy=False)
+        return X if X.dtype.kind == "c" else X.astype(precision, copy=False)
 
 
 def _labels(y: Array, classes: tuple[str, ...] | None, name: str, shaped: bool) -> Array:

@@ -261,6 +261,7 @@ def read_rows(
     rename: Mapping[str, str] | None = None,
     units: Mapping[str, float | str] | None = None,
     prepared: Callable[[Table], Table] = lambda table: table,
+    precision: type[np.float32] | type[np.float64] | None = None,
 ) -> Rows:
     """Read inputs without labels, such as public rows.
 
@@ -273,9 +274,10 @@ def read_rows(
         rename: name in the file to the name in ``like``, where the file has that one.
         units: as in :func:`~consilience.validation.table_rows.rows_of`.
         prepared: makes the table to read of the one in the file.
+        precision: of the numbers; by default the one that the columns of the schema need.
 
     Returns:
-        inputs, float32, shape ``(n, columns)``, or texts; and their schema, where columns have names.
+        inputs, shape ``(n, columns)``, or texts; and their schema, where columns have names.
 
     Raises:
         InvalidInput: as in :func:`load_table`.
@@ -287,7 +289,10 @@ def read_rows(
     table = prepared(_chosen(read_table(path), _Wanted(columns=columns, drop=drop), str(path)))
     renamed = {own: name for own, name in (rename or {}).items() if own in table.columns}
     X, schema, notes = _inputs(table, str(path), like, unknown=unknown, rename=renamed, units=units)
-    return Rows(X if X.dtype == object else X.astype(np.float32), schema, notes=notes)
+    if X.dtype != object:
+        assert schema is not None
+        X = X.astype(precision or schema.precision)
+    return Rows(X, schema, notes=notes)
 
 
 @prints_no_rows

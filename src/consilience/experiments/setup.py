@@ -40,7 +40,7 @@ from consilience.party.choice import Purpose
 from consilience.party.party import Party
 from consilience.protocols.methods import INFORMED
 from consilience.transforms.budget import Budget
-from consilience.validation.arrays import Array, check_alike, same_rows
+from consilience.validation.arrays import Array, check_alike, precision_for, same_rows
 from consilience.validation.labels import Kind, class_order
 from consilience.validation.printing import prints_no_rows
 from consilience.validation.table_schema import Schema
@@ -65,6 +65,11 @@ class Scaling:
         X = X.astype(np.float64)
         constant = X.min(axis=0) == X.max(axis=0)
         return cls(X.mean(axis=0), np.where(constant, 1.0, X.std(axis=0)))
+
+    @property
+    def precision(self) -> type[np.float32] | type[np.float64]:
+        """Precision that rows need before they are scaled."""
+        return precision_for(self.centre, self.spread)
 
     def __call__(self, X: Array) -> Array:
         """Scaled rows, float32, shaped like ``X``."""

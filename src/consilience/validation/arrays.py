@@ -65,6 +65,28 @@ def unmasked(values: Any) -> Any:
     return found
 
 
+_EXACT, _SHARE = float(1 << 24), 1e-4
+"""Size up to which single precision holds every whole number, and share of a column's standard deviation
+that its steps may have."""
+
+
+def precision_for(centre: Any, spread: Any) -> type[np.float32] | type[np.float64]:
+    """Choose single precision, unless it would make values of a column equal that are not.
+
+    Args:
+        centre: mean of each column, shape ``(d,)``.
+        spread: standard deviation of each column, shape ``(d,)``; 0 for a constant one.
+
+    >>> precision_for([0.5, 1e6], [0.3, 100.0]).__name__, precision_for([20201231.0], [1e4]).__name__
+    ('float32', 'float64')
+    """
+    spread = np.asarray(spread, dtype=np.float64)
+    size = np.abs(np.asarray(centre, dtype=np.float64)) + spread
+    step = size * np.finfo(np.float32).eps
+    lost = (size >= _EXACT) | (step > _SHARE * spread)
+    return np.float64 if (lost & (spread > 0)).any() else np.float32
+
+
 def as_array(values: Any, *, where: str, dtype: Any = None) -> Array:
     """Make an array of values; masked places of a masked array are gaps (:func:`unmasked`).
 

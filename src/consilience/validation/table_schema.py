@@ -20,7 +20,7 @@ from typing import Any, Literal
 import numpy as np
 
 from consilience.errors import InvalidInput
-from consilience.validation.arrays import Array
+from consilience.validation.arrays import Array, precision_for
 
 ColumnKind = Literal["number", "category", "boolean", "date"]
 
@@ -130,6 +130,12 @@ class Schema:
     def categorical(self) -> bool:
         """True if a column holds categories."""
         return any(column.kind == "category" for column in self.columns)
+
+    @cached_property
+    def precision(self) -> type[np.float32] | type[np.float64]:
+        """Precision of the numbers of its rows: double if single would lose what tells them apart."""
+        known = [column for column in self.columns if column.low < column.high]
+        return precision_for([one.mean for one in known], [one.spread for one in known])
 
     @property
     def width(self) -> int:
