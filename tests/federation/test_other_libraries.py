@@ -23,7 +23,8 @@ from consilience.errors import InvalidInput
 from consilience.messages.schema import Public
 from consilience.numerics.multilabel import MultiLabel
 from consilience.numerics.outcomes import Survival
-from consilience.validation.tables import is_table
+from consilience.validation.table_rows import rows_and_schema
+from consilience.validation.tables import Table, is_table
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(240, 3))
@@ -220,3 +221,9 @@ def test_dates_with_and_without_a_time_zone_are_refused() -> None:
         table = pd.DataFrame({"at": pd.Series(column, dtype=object)})
         with pytest.raises(InvalidInput, match="'at' holds dates with and without a time zone"):
             Public(table)
+
+
+def test_periods_of_pandas_are_dates() -> None:
+    months = pd.DataFrame({"at": pd.period_range("2020-01", periods=24, freq="M")})
+    (column,) = rows_and_schema(Table.of(months, where="t"), where="t").schema.columns  # type: ignore[union-attr]
+    assert (column.kind, column.low, column.high) == ("date", 18262, 18962)

@@ -105,3 +105,9 @@ def test_classes_that_differ_by_capitals_alone_are_refused_by_name():
         "a",
         "A",
     }  # letters are told apart by their case
+
+
+def test_letters_of_one_or_two_characters_are_one_class() -> None:
+    assert (
+        label_names(["Mu\u0308nchen", "M\u00fcnchen"], where="t").tolist() == ["M\u00fcnchen"] * 2
+    )

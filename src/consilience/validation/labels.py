@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal
 
@@ -78,6 +79,17 @@ def label_names(
     longest = max(map(len, names.values()), default=0)
     check_memory(4 * longest * len(labels), f"{len(labels):,} labels", where=where)
     return np.array([names[label] for label in labels], dtype=np.str_)
+
+
+def composed(text: str) -> str:
+    """Write letters with marks as one character each (NFC).
+
+    Some systems write ``ü`` as one character and some as two, and both look alike.
+
+    >>> composed("Mu" + chr(0x308) + "nchen") == "München"
+    True
+    """
+    return text if text.isascii() else unicodedata.normalize("NFC", text)
 
 
 def same_words(text: str) -> str:
@@ -173,10 +185,10 @@ def check_same_order(X: Any, y: Any, *, where: str) -> None:
 
 def _canonical(label: Any) -> str:
     if isinstance(label, bytes):
-        return label.decode(errors="backslashreplace")
+        return composed(label.decode(errors="backslashreplace"))
     if isinstance(label, float | np.floating) and label.is_integer():
         return str(int(label))
-    return str(label)
+    return composed(str(label))
 
 
 def _family(label: Any, where: str) -> str:

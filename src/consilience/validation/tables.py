@@ -18,6 +18,7 @@ import numpy as np
 
 from consilience.errors import ConsilienceError, InvalidInput
 from consilience.validation.arrays import Array, unmasked
+from consilience.validation.labels import composed
 from consilience.validation.printing import prints_no_rows
 from consilience.validation.table_texts import Mark, mark_of, marks_shown, some_zones
 
@@ -70,7 +71,7 @@ class Table:
             names, column = list(table), table.__getitem__
         else:
             names, column = list(table.columns), lambda name: table[name]
-        texts = named_by_place([str(name).strip() for name in names])
+        texts = named_by_place([composed(str(name)).strip() for name in names])
         check_names(texts, where=where)
         found = {
             text: _readable_column(column(name), text, where)
@@ -307,8 +308,10 @@ def _gap_or(value: Any) -> Any:
     if isinstance(value, bytes):
         value = value.decode(errors="backslashreplace")
     if isinstance(value, str):
-        value = value.strip()
+        value = composed(value).strip()
         return None if value.lower() in GAPS else value
+    if type(value).__name__ == "Period":  # pandas' months, quarters and the like
+        return value.start_time
     return None if type(value).__name__ in ("NAType", "NaTType") else value
 
 
