@@ -90,6 +90,20 @@ def test_values() -> None:
     assert is_regressor(found)
 
 
+def test_several_targets_are_found_by_name() -> None:
+    """Targets in another order than another party's were averaged with them."""
+    table, y = pd.DataFrame({"x": X[:, 0]}), pd.DataFrame({"p": X[:, 0], "q": 100 - X[:, 0]})
+    parties = {"a": (table[::2], y[::2]), "b": (table[1::2], y[1::2][["q", "p"]])}
+    with pytest.raises(InvalidInput, match=r"the targets of '[ab]' have other names, or stand in"):
+        FederatedRegressor(parties, model=Ridge(0.01), rounds=1).fit(table)
+    parties["b"] = (table[1::2], y[1::2])
+    found = FederatedRegressor(parties, model=Ridge(0.01), rounds=1).fit(table)
+    assert found.predict(table).columns.tolist() == ["p", "q"]
+    assert found.score(table, y[["q", "p"]]) > 0.99
+    with pytest.raises(InvalidInput, match="its targets are p, r"):
+        found.score(table, y.rename(columns={"q": "r"}))
+
+
 def test_a_forest_that_has_no_length_yet() -> None:
     assert federated(model=RandomForestClassifier(3, random_state=0)).fit(X).score(X, CODES) == 1
 

@@ -392,3 +392,11 @@ def test_metrics_have_so_many_digits():
     party.digits = 3
     _, values = party.evaluate()
     assert values["accuracy"] == 0.571 and values["log_loss"] == 0.693
+
+
+def test_targets_of_test_rows_are_found_by_name() -> None:
+    X, y = np.arange(8.0)[:, None], pd.DataFrame({"p": np.arange(8.0), "q": np.ones(8)})
+    party = Party("a", Ridge(), X, y, test=(X, y[["q", "p"]]))
+    assert party.test is not None and np.array_equal(party.test[1], y.to_numpy())
+    with pytest.raises(InvalidInput, match=r"test data: its targets are p, r, and those .* p, q"):
+        Party("a", Ridge(), X, y, test=(X, y.rename(columns={"q": "r"})))

@@ -14,6 +14,7 @@ from consilience.aggregation import AGGREGATORS, Aggregator
 from consilience.errors import InvalidInput, nearest
 from consilience.federation.federation import Federation
 from consilience.party.party import Party
+from consilience.party.rows import in_order
 from consilience.protocols import ensemble_distillation
 from consilience.validation.arrays import Array, as_rows
 from consilience.validation.labels import Kind, check_same_order, label_names
@@ -279,6 +280,9 @@ class FederatedRegressor(RegressorMixin, _Federated):  # type: ignore[misc]
 
     _kind, _boosting = "regression", "gradient-boosting-regressor"
 
+    def _learn_names(self, parties: list[Party]) -> None:
+        self._target_names = next((one.target_names for one in parties if one.target_names), ())
+
     def predict(self, X: Any, party: str | None = None) -> Any:
         """Predict values, shape ``(n,)``, or ``(n, n_targets)``; of a pandas table with its index.
 
@@ -287,7 +291,9 @@ class FederatedRegressor(RegressorMixin, _Federated):  # type: ignore[misc]
             party: whose model answers; by default the mean of all parties' models.
         """
         found = self._outputs(X, party)
-        return self._like(X, found[:, 0] if found.shape[1] == 1 else found, None)
+        if found.shape[1] == 1:
+            return self._like(X, found[:, 0], None)
+        return self._like(X, found, list(self._target_names) or None)
 
     def score(
         self, X: Any, y: Any, sample_weight: Any = None, *, party: str | None = None
@@ -301,4 +307,5 @@ class FederatedRegressor(RegressorMixin, _Federated):  # type: ignore[misc]
             party: whose model answers; by default the mean of all parties' models.
         """
         check_same_order(X, y, where="score")
+        y = in_order(y, self._target_names, where="score")
         return float(r2_score(y, self.predict(X, party), sample_weight=sample_weight))

@@ -372,6 +372,17 @@ def _incompatible(
             (d.party for d in _minority(descriptions, lambda description: description.outputs)),
             error,
         )
+    named = [one for one in descriptions if one.target_key]
+    if len({one.target_key for one in named}) > 1:
+        return {
+            one.party: InvalidInput(
+                f"the targets of {one.party!r} have other names, or stand in another order, than those of "
+                "other parties",
+                where="federation",
+                mend="Give all parties tables y with the same columns in the same order.",
+            )
+            for one in _minority(named, lambda description: description.target_key)
+        }
     found = too_large_for(descriptions, public)
     holders: dict[str, list[str]] = defaultdict(list)
     for description in descriptions:

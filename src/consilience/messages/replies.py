@@ -104,6 +104,7 @@ class Description(PartyMessage, privacy="nothing"):
         labelled: whether it has labelled rows of its own.
         frozen: whether it answers and is never trained; one that is neither learns only.
         outcome: what its classes are bins of, as in :class:`Agreement`.
+        target_key: digest of the names of several regression targets, in order; empty where they have none.
     """
 
     party: str
@@ -122,6 +123,7 @@ class Description(PartyMessage, privacy="nothing"):
     labelled: bool = True
     frozen: bool = False
     outcome: str = ""
+    target_key: str = ""
 
     @property
     def learns_only(self) -> bool:
@@ -152,7 +154,13 @@ class Description(PartyMessage, privacy="nothing"):
         if len(self.public) > _MOST_PUBLIC:
             raise KnowledgeRefused(f"more than {_MOST_PUBLIC} sets of public rows", where=party)
         check_names(
-            self.party, *self.classes, self.soft_targets, self.row, *self.public, where=party
+            self.party,
+            *self.classes,
+            self.soft_targets,
+            self.row,
+            self.target_key,
+            *self.public,
+            where=party,
         )
         try:
             outcome = outcome_of(self.outcome)

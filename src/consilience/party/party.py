@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -33,6 +35,8 @@ from consilience.party.rows import (
     check_like_own,
     checked_inputs,
     checked_rows,
+    in_order,
+    target_names,
     target_rows,
 )
 from consilience.party.state import SavedState
@@ -173,6 +177,9 @@ class Party(ReadByPublic, ModelSharing, SavedState, Protected):
         """Whether its model answers, and is never trained."""
         self.labelled = y is not None
         """Whether it has labelled rows of its own; one without, and not frozen, learns only."""
+        several = outcome is None and self.kind == "regression"
+        self.target_names = target_names(y, where=where) if several else ()
+        """Names of several values a row, where the targets are a table."""
         self.X, self.y = self._own_rows(X, y)
         names = y if self._named is None else self._named
         if outcome is not None and self.labelled:
@@ -181,7 +188,9 @@ class Party(ReadByPublic, ModelSharing, SavedState, Protected):
             check_aliases(self._aliases, names, where=f"{self._where}, private data")
         self.test = None
         if test is not None:
-            self.test = self._checked(*as_pair(test, where=self._where), "test data")
+            tests, wanted = as_pair(test, where=self._where)
+            wanted = in_order(wanted, self.target_names, where=f"{self._where}, test data")
+            self.test = self._checked(tests, wanted, "test data")
             self.X = self.test[0][:0] if X is None else self.X
             check_like_own(self.test, self.X, self.targets, where=self._where)
         tested = self.y[:0] if self.test is None else self.test[1]
@@ -260,6 +269,13 @@ class Party(ReadByPublic, ModelSharing, SavedState, Protected):
         if isinstance(self._prototype, Frozen):
             return self._prototype.targets
         return self.y.shape[1] if self.labelled else 0
+
+    @property
+    def target_key(self) -> str:
+        """Digest of the names of several values a row, in order; empty where they have none."""
+        if not self.target_names:
+            return ""
+        return hashlib.sha256(json.dumps(self.target_names).encode()).hexdigest()[:8]
 
     @property
     def how_soft_targets(self) -> str:

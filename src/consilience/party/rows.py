@@ -14,6 +14,7 @@ from consilience.numerics.outcomes import Outcome
 from consilience.validation.arrays import Array, as_rows, check_inputs, read_only
 from consilience.validation.labels import Kind, class_order, label_names, one_hot
 from consilience.validation.numbers import numbers_only
+from consilience.validation.tables import Table, is_table
 
 
 def checked_inputs(X: Any, *, where: str) -> Array:
@@ -64,6 +65,39 @@ def checked_rows(
     values = numbers_only(y, "targets", where=where)
     check_inputs(values, where=f"{where}, targets")
     return X, read_only(values.reshape(len(values), -1))
+
+
+def target_names(y: Any, *, where: str) -> tuple[str, ...]:
+    """Names of several values a row, of a table of them; empty if they have none, or there is one value.
+
+    Args:
+        y: values of a regression, a table or what makes an array.
+        where: whose they are, for errors.
+    """
+    names = tuple(Table.of(y, where=where).columns) if is_table(y) else ()
+    return names if len(names) > 1 else ()
+
+
+def in_order(y: Any, names: tuple[str, ...], *, where: str) -> Any:
+    """Bring the columns of a table of values into the order of names; other values stay as they are.
+
+    Args:
+        y: as in :func:`target_names`.
+        names: the names; empty if there are none.
+        where: whose they are, for errors.
+
+    Raises:
+        InvalidInput: the table has other columns.
+    """
+    own = target_names(y, where=where)
+    if not own or not names or own == names:
+        return y
+    if sorted(own) != sorted(names):
+        raise InvalidInput(
+            f"its targets are {', '.join(own)}, and those of the training rows {', '.join(names)}",
+            where=where,
+        )
+    return np.stack([Table.of(y, where=where).columns[name] for name in names], axis=1)
 
 
 def as_pair(test: Any, *, where: str) -> tuple[Any, Any]:

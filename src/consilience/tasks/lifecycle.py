@@ -53,6 +53,7 @@ class Describe(Task, reply_type=Description, exchanges="predictions", protocol=N
             labelled=party.labelled,
             frozen=party.frozen,
             outcome="" if party.outcome is None else party.outcome.key,
+            target_key=party.target_key,
         )
 
 
