@@ -202,6 +202,57 @@ def test_outputs_that_are_no_tensor_are_refused(module: Any, said: str, precisio
         learner.check(X)
 
 
+def layers() -> list[nn.Module]:
+    return [nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 2)]
+
+
+def holding(**parts: Any) -> nn.Module:
+    module = Of(lambda s, x: s.layer(x))
+    for name, part in parts.items():
+        setattr(module, name, part)
+    return module
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        {"parts": layers()},
+        {"parts": {"a": tuple(layers())}},
+        {"parts": torch.zeros(4, 2, requires_grad=True)},
+        {"parts": [nn.Parameter(torch.zeros(2))]},
+    ],
+    ids=["list", "dictionary", "tensor", "list of parameters"],
+)
+def test_parameters_that_torch_does_not_list_are_refused(parts: dict[str, Any]) -> None:
+    """They were never trained, and no file or message had them."""
+    with pytest.raises(
+        InvalidInput, match=r"attribute 'parts' of Of has parameters(.|\n)*ModuleList"
+    ):
+        check(holding(**parts))
+
+
+def test_other_names_of_listed_parameters_are_taken() -> None:
+    held = layers()
+    check(holding(all=nn.ModuleList(held), first=[held[0]], by_name={"last": held[-1]}))
+    check(holding(centre=torch.zeros(4), fixed=[nn.Linear(2, 2).requires_grad_(False)]))
+    recurrent = nn.LSTM(4, 2, batch_first=True)
+    check(Of(lambda s, x: 5 * s.layer(x[:, None])[0][:, 0], recurrent))
+
+
+@pytest.mark.parametrize(
+    "module",
+    [
+        nn.Linear(4, 2).requires_grad_(False),
+        Of(lambda s, x: s.layer(x).detach()),
+        Of(torch.no_grad()(lambda s, x: s.layer(x))),
+    ],
+    ids=["fixed", "detached", "no gradient"],
+)
+def test_a_module_that_training_would_not_change_is_refused(module: nn.Module) -> None:
+    with pytest.raises(InvalidInput, match=r"training would change nothing(.|\n)*Frozen"):
+        check(module)
+
+
 @pytest.mark.filterwarnings("ignore::FutureWarning")
 def test_modules_that_cannot_be_copied_are_refused() -> None:
     old = nn.utils.weight_norm

@@ -7,7 +7,7 @@ outputs of a classifier must be able to leave −1 … 1. All of it happens on a
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -93,12 +93,21 @@ def check_contract(
         where: the module, for errors.
 
     Raises:
-        InvalidInput: it cannot be copied, draws random numbers in evaluation mode, answers a row by the rows
-            beside it, or gives probabilities in the place of logits.
+        InvalidInput: it cannot be copied, has parameters that no training would reach, draws random numbers
+            in evaluation mode, answers a row by the rows beside it, or gives probabilities in the place of
+            logits.
     """
+    _check_registered(module, where)
     trial = copied(module, where)
     with torch.enable_grad():
-        answer(trial, together.clone())
+        if not answer(trial, together.clone()).requires_grad:
+            raise InvalidInput(
+                "training would change nothing: the module's outputs depend on no parameter with a gradient",
+                where=where,
+                mend="Leave torch.no_grad() and detach() out of forward, and let parameters require "
+                "gradients. A module that is not to be trained is wrapped: "
+                "consilience.Frozen(function, classes=[…]).",
+            )
     trial = copied(trial, where)  # once more: what forward keeps may not be copied
     draw = torch.Generator().manual_seed(0)
     with torch.no_grad():
@@ -109,6 +118,39 @@ def check_contract(
             _check_apart(rows, together, lambda X: answer(trial, X.clone()), _OFF[precision], where)
         if classifies:
             _check_unbounded(trial, lambda: answer(trial, together.clone()), draw, where)
+
+
+def _check_registered(module: nn.Module, where: str) -> None:
+    """Raise ``InvalidInput`` for parameters that torch does not list: they are neither trained nor saved."""
+    known = {id(part) for part in module.parameters()}
+    for part in module.modules():
+        if type(part).__module__.startswith("torch."):
+            continue
+        for name, value in vars(part).items():
+            if name in ("_parameters", "_buffers", "_modules"):
+                continue
+            if any(id(one) not in known for one in _trainable(value)):
+                raise InvalidInput(
+                    f"attribute {name!r} of {type(part).__name__} has parameters that torch does not list, "
+                    "so that they would not be trained",
+                    where=where,
+                    mend="Keep layers in torch.nn.ModuleList or ModuleDict, tensors in torch.nn.Parameter.",
+                )
+
+
+def _trainable(value: object) -> Iterator[Tensor]:
+    """List the tensors that could be trained in an attribute: a tensor, a module, or a collection of some."""
+    if isinstance(value, nn.Module):
+        yield from (part for part in value.parameters() if part.requires_grad)
+    elif isinstance(value, Tensor):
+        if value.requires_grad and value.is_leaf:
+            yield value
+    elif isinstance(value, Mapping):
+        for one in value.values():
+            yield from _trainable(one)
+    elif isinstance(value, list | tuple | set):
+        for one in value:
+            yield from _trainable(one)
 
 
 def _check_apart(
