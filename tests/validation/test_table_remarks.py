@@ -197,3 +197,15 @@ def test_each_value_of_a_detailed_outcome_goes_with_one_label() -> None:
     table = {"outcome": outcome, "ward": RNG.integers(0, 3, 2000)}
     found = says_target(Table.of(table, where="here"), target)
     assert found == ("'outcome' says the target under another name",)
+
+
+@pytest.mark.parametrize("name", ["", "Unnamed: 0", "index"])
+def test_the_index_of_a_table_that_was_written_with_it_is_said(name: str) -> None:
+    """Whatever rows it is of: an index tells training rows apart, and often the target."""
+    places = RNG.permutation(1000)[:200]
+    (said,) = rows(**{name: places, "age": RNG.normal(size=200)}).notes
+    assert (
+        "has 200 different values: if it is the number of a person or a row, leave it out" in said
+    )
+    assert not rows(**{name: places // 2, "age": RNG.normal(size=200)}).notes
+    assert not rows(dose=places, age=RNG.normal(size=200)).notes

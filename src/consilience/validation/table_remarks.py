@@ -215,8 +215,12 @@ def column_remarks(column: Column, values: Array) -> Iterator[str]:
         yield said
 
 
+_NAMELESS = re.compile(r"column \d+|Unnamed: \d+|index|level_0")
+"""Names of the index of a table that pandas wrote, and of columns without a name."""
+
+
 def numbers_persons(column: Column, values: Array) -> str:
-    """Say that a column holds numbers of persons, as it seems; an empty text where it does not.
+    """Say that a column holds numbers of persons or rows, as it seems; an empty text where it does not.
 
     Args:
         column: the column.
@@ -232,10 +236,12 @@ def numbers_persons(column: Column, values: Array) -> str:
             f"{known.max():.0f}"
         )
         long = column.kind == "number" and digits and len(distinct) > len(known) / 2
-        if whole and (counts or named or long):
+        index = bool(_NAMELESS.fullmatch(name)) and len(distinct) == len(known)
+        if whole and (counts or named or long or index):
             what = "counts the rows" if counts else f"has {len(distinct):,} different values"
+            whose = "a person or a row" if index else "a person"
             return (
-                f"{name!r} {what}: if it is the number of a person, leave it out: drop = [{name!r}]"
+                f"{name!r} {what}: if it is the number of {whose}, leave it out: drop = [{name!r}]"
             )
     return ""
 
