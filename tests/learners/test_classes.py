@@ -23,6 +23,7 @@ from sklearn.ensemble import (
 from sklearn.feature_selection import SelectFromModel
 from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LogisticRegression, LogisticRegressionCV, Ridge, SGDClassifier
+from sklearn.metrics import f1_score, log_loss, make_scorer
 from sklearn.model_selection import (
     FixedThresholdClassifier,
     GridSearchCV,
@@ -189,6 +190,60 @@ def test_a_function_of_classes_is_refused() -> None:
 
     with pytest.raises(InvalidInput, match="class_weight is a function"):
         fitted(Own(class_weight=lambda y: {0: 1}))
+
+
+def searching(scoring: Any) -> GridSearchCV:
+    chosen = "f1" if isinstance(scoring, dict) else True
+    return GridSearchCV(logistic(), {"C": [1e-6, 1.0]}, scoring=scoring, cv=3, refit=chosen)
+
+
+@pytest.mark.parametrize(
+    "scoring",
+    [
+        make_scorer(f1_score, pos_label="ill"),
+        {"f1": make_scorer(f1_score, pos_label="ill"), "fit": "accuracy"},
+        make_scorer(
+            log_loss,
+            labels=["ill", "well"],
+            response_method="predict_proba",
+            greater_is_better=False,
+        ),
+    ],
+    ids=["label", "several scorers", "labels"],
+)
+def test_scorers_name_labels(scoring: Any) -> None:
+    """Such a search could score nothing, and took its first candidate, which answers one class alone."""
+    names = np.where((X[:, 1] > 1), "ill", "well")
+    learner = as_learner(searching(scoring))
+    learner.labels = {"ill": 0, "well": 1}
+    learner.bind(2)
+    learner.check(X)
+    learner.fit(X, np.eye(2)[(names == "well").astype(int)], rng=rng())
+    assert learner.trained.best_params_ == searching(scoring).fit(X, names).best_params_ == {"C": 1}
+
+
+def test_scorers_by_name_are_of_class_1() -> None:
+    """Of labels 1 and 2 it is the first, and not the one whose code is 1."""
+    labels = np.where(X[:, 1] > 1, 1, 2)
+    learner = as_learner(GridSearchCV(logistic(), {"C": [1e-6, 1.0]}, scoring="f1", cv=3))
+    learner.labels = {"1": 0, "2": 1}
+    learner.bind(2)
+    learner.fit(X, np.eye(2)[labels - 1], rng=rng())
+    alone = GridSearchCV(logistic(), {"C": [1e-6, 1.0]}, scoring="f1", cv=3).fit(X, labels)
+    assert np.allclose(
+        learner.trained.cv_results_["mean_test_score"], alone.cv_results_["mean_test_score"]
+    )
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_search_that_scores_nothing_is_refused() -> None:
+    def scorer(model: Any, X: Any, y: Any) -> float:
+        return float(f1_score(y, model.predict(X), pos_label="ill"))
+
+    learner = as_learner(searching(scorer))
+    learner.bind(2)
+    with pytest.raises(InvalidInput, match="could score no candidate"):
+        learner.fit(X, np.eye(2)[(X[:, 1] > 1).astype(int)], rng=rng())
 
 
 def test_an_object_without_parameters_has_its_attributes_translated() -> None:

@@ -171,8 +171,21 @@ def fit_steps(
         last.set_params(solver="newton-cg").fit(X, seen, **given).set_params(solver="lbfgs")
     else:
         last.fit(X, seen, **given)
+    _check_search(last)
     _make_writable(last)
     return model
+
+
+def _check_search(last: Any) -> None:
+    """Raise ``InvalidInput`` if a search could score none of its candidates: it then takes the first."""
+    found, refit = getattr(last, "cv_results_", None), getattr(last, "refit", True)
+    name = f"mean_test_{refit if isinstance(refit, str) else 'score'}"
+    if isinstance(found, dict) and name in found and np.isnan(found[name]).all():
+        raise InvalidInput(
+            "its search could score no candidate, and would take the first",
+            where=type(last).__name__,
+            mend="error_score='raise' says why. Its scorer is given the codes 0 … k-1 of the classes.",
+        )
 
 
 def few_values(X: Any, most: int) -> Any:

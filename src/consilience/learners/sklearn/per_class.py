@@ -7,7 +7,8 @@ of the federation. So each of them, nested ones too, is translated before each f
   names of the federation's classes. A class without a key has weight 1.
 - ``priors``, ``class_prior`` and ``class_weights`` in order: one value for each class of the federation, in
   its order. Priors of the classes that a party has are scaled to sum to 1.
-- ``pos_label``, and ``constant`` of a dummy classifier: a label.
+- ``pos_label``, and ``constant`` of a dummy classifier: a label. Scorers (``scoring``) have ``pos_label`` and
+  ``labels`` too, and those by name, such as ``"f1"``, are of the class 1 if there is one.
 - ``scale_pos_weight``: for two classes only; the second one is the positive one.
 - ``"balanced"``: computed from the weights of the classes if rows are weighted, because some libraries count
   rows.
@@ -33,6 +34,9 @@ from consilience.validation.printing import prints_no_rows
 _BY_CLASS = ("class_weight", "class_weights", "sampling_strategy")
 _IN_ORDER = ("priors", "class_prior", "class_weight", "class_weights")
 _OF_TWO = ("scale_pos_weight", "is_unbalance", "unbalance", "unbalanced_sets")
+_OF_CLASS_1 = ("f1", "precision", "recall", "jaccard", "average_precision")
+"""Names of scorers whose ``pos_label`` is 1 unless it is given."""
+
 _OPTIONS = {*_BY_CLASS, *_IN_ORDER, *_OF_TWO, "pos_label", "constant"}
 
 _OF_PAIRS = {
@@ -149,7 +153,12 @@ def neutralise_options(model: Any) -> None:
     """
     for option in list(options_of(model)):
         value, name = option.value, option.name
-        if value is None or option.of_pairs or isinstance(value, str | bool) or callable(value):
+        if value is None or option.of_pairs:
+            continue
+        if name in ("pos_label", "labels"):
+            option.put(1 if name == "pos_label" else [0, 1])
+            continue
+        if isinstance(value, str | bool) or callable(value):
             continue
         if isinstance(value, Mapping):
             option.put({0: 1, 1: 1})
@@ -194,9 +203,29 @@ def _options(model: Any, of_pairs: bool, seen: set[int]) -> Iterator[Option]:
         if name in _OPTIONS:
             yield Option(model, name, value, partial(_set, model, name), of_pairs)
             continue
+        if name == "scoring":
+            yield from _scorer_options(model, value, partial(_set, model, name), of_pairs)
         yield from _candidates(model, value, inside)
         for one in inner_models(value):
             yield from _options(one, inside, seen)
+
+
+def _scorer_options(
+    owner: Any, value: Any, put: Callable[[Any], None], of_pairs: bool
+) -> Iterator[Option]:
+    """List the labels that a scorer, or each of a table of scorers, names."""
+    if isinstance(value, dict):
+        for key, one in value.items():
+            yield from _scorer_options(owner, one, partial(value.__setitem__, key), of_pairs)
+        return
+    if isinstance(value, str) and value in _OF_CLASS_1:
+        yield Option(owner, "scoring", value, put, of_pairs)
+    named = getattr(value, "_kwargs", None)
+    if not isinstance(named, dict):
+        return
+    for key in ("pos_label", "labels"):
+        if key in named:
+            yield Option(owner, key, named[key], partial(named.__setitem__, key), of_pairs)
 
 
 def _candidates(model: Any, value: Any, of_pairs: bool) -> Iterator[Option]:
@@ -238,6 +267,11 @@ def _translated(option: Option, coding: Coding) -> Any:
         return _by_class(option, coding) if name in _BY_CLASS else value
     if name in _OF_TWO:
         return _of_two(option, coding)
+    if name == "labels":
+        wanted = [coding.column(label, name) for label in value]
+        return [coding.codes[column] for column in wanted if column in coding.codes]
+    if name == "scoring":
+        return _scoring(option, coding)
     if name == "pos_label" or (name == "constant" and hasattr(option.owner, "strategy")):
         return _label(option, coding)
     if isinstance(value, str):
@@ -316,6 +350,18 @@ def _of_two(option: Option, coding: Coding) -> Any:
     weights = coding.totals.max() / coding.totals
     option.owner.set_params(class_weight=dict(enumerate(weights.tolist())))
     return False
+
+
+def _scoring(option: Option, coding: Coding) -> Any:
+    """A scorer by name, which is of class 1, as one of the code that this class has."""
+    code = coding.codes.get(coding.columns.get("1", -1), 1)
+    if option.of_pairs or code == 1:
+        return option.value
+    from sklearn.metrics import get_scorer
+
+    scorer = get_scorer(option.value)  # a copy
+    scorer._kwargs["pos_label"] = code
+    return scorer
 
 
 def _label(option: Option, coding: Coding) -> Any:
