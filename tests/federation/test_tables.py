@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
+from sklearn.compose import ColumnTransformer
 from sklearn.datasets import load_digits
 from sklearn.ensemble import BaggingRegressor, HistGradientBoostingClassifier
 from sklearn.linear_model import LogisticRegression, Ridge
@@ -332,3 +333,28 @@ def test_a_pipeline_keeps_the_scales_of_its_own() -> None:
     found = run(*parties, public=public, aggregate=mean()).models["a"].alone.predict(public)
     expected = KNeighborsRegressor().fit(np.log(private.to_numpy()), y)
     np.testing.assert_allclose(found[:, 0], expected.predict(np.log(public.to_numpy())), rtol=1e-9)
+
+
+def test_columns_are_counted_in_the_order_of_the_public_rows_or_not_at_all() -> None:
+    """A position meant another column where a party's table had another order."""
+    rows = np.random.default_rng(0).normal(size=(900, 3))
+    table = pd.DataFrame(rows, columns=list("uvw"))
+    labels = (table["u"] > 0).to_numpy()
+    chosen = make_pipeline(ColumnTransformer([("u", StandardScaler(), [2])]), LogisticRegression())
+
+    def run(own: pd.DataFrame, public: pd.DataFrame) -> Any:
+        parties = [
+            Party("a", chosen, own[:400], labels[:400]),
+            Party("b", LogisticRegression(), table[400:700], labels[400:700]),
+        ]
+        return Federation(parties, public[700:]).run(
+            ensemble_distillation(aggregate=avg(), rounds=1)
+        )
+
+    turned = table[["w", "v", "u"]]
+    with pytest.raises(
+        InvalidInput, match=r"party 'a': columns says columns by position(.|\n)*: u, v, w"
+    ):
+        run(turned, table)
+    model = run(turned, turned).models["a"].alone
+    assert (model.predict(turned[700:]) == labels[700:].astype(str)).mean() > 0.9

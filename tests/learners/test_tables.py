@@ -7,14 +7,17 @@ from typing import Any
 
 import numpy as np
 import pytest
-from sklearn.compose import ColumnTransformer
+from sklearn.compose import ColumnTransformer, make_column_selector
 from sklearn.ensemble import HistGradientBoostingClassifier, RandomForestClassifier
 from sklearn.impute import SimpleImputer
 from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
+from consilience.errors import InvalidInput
 from consilience.learners import as_learner
+from consilience.learners.sklearn.per_column import column_option
 from consilience.validation.table_schema import Column, Schema
 
 RNG = np.random.default_rng(0)
@@ -115,3 +118,102 @@ def test_catboost_learns_by_category_and_by_gap() -> None:
     learner.bind(2, SCHEMA)
     learner.fit(X, targets, rng=np.random.default_rng(1))
     np.testing.assert_allclose(learner.predict(X[:3]), targets[:3], atol=0.05)
+
+
+PLAIN = Schema((Column("age"), Column("dose"), Column("pulse"))).measured(RNG.normal(size=(9, 3)))
+
+
+def lightgbm_with(**options: Any) -> Any:
+    return lightgbm().set_params(**options)
+
+
+def xgboost_with(**options: Any) -> Any:
+    return xgboost().set_params(**options)
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        lambda: HistGradientBoostingClassifier(monotonic_cst={"dose": 1}),
+        lambda: HistGradientBoostingClassifier(
+            interaction_cst=[{0}, {1, 2}], monotonic_cst={"dose": 1}
+        ),
+        lambda: GridSearchCV(
+            HistGradientBoostingClassifier(monotonic_cst={"dose": 1}), {"max_iter": [50, 100]}, cv=2
+        ),
+        lambda: xgboost_with(monotone_constraints={"dose": 1}),
+        lambda: catboost().set_params(monotone_constraints={"dose": 1}),
+    ],
+    ids=["histogram", "both", "search", "xgboost", "catboost"],
+)
+def test_constraints_by_name_count(model: Any, tmp_path: Path) -> None:
+    """Labels fall with the dose, so that a model that must rise with it answers the same for all doses."""
+    learner = as_learner(model())
+    learner.bind(2, PLAIN)
+    rows = np.random.default_rng(1).normal(size=(200, 3))
+    learner.check(rows)
+    learner.fit(rows, np.eye(2)[(rows[:, 1] < 0).astype(int)], rng=np.random.default_rng(2))
+    doses = np.stack([np.zeros(20), np.linspace(-2, 2, 20), np.zeros(20)], axis=1)
+    answers = learner.predict(doses)
+    assert (np.diff(answers[:, 1]) >= -1e-9).all()
+    learner.save(tmp_path / "m.skops")
+    again = as_learner(model())
+    again.bind(2, PLAIN)
+    again.load(tmp_path / "m.skops")
+    np.testing.assert_array_equal(again.predict(doses), answers)
+
+
+POSITIONS = {
+    "columns": lambda: make_pipeline(
+        ColumnTransformer([("a", StandardScaler(), [0])]), LogisticRegression()
+    ),
+    "mask": lambda: make_pipeline(
+        ColumnTransformer([("a", StandardScaler(), [True, False, False])]), LogisticRegression()
+    ),
+    "slice": lambda: ColumnTransformer([("a", StandardScaler(), slice(0, 2))]),
+    "monotonic_cst": lambda: HistGradientBoostingClassifier(monotonic_cst=[1, 0, 0]),
+    "in a forest": lambda: RandomForestClassifier(monotonic_cst=[1, 0, 0]),
+    "after scaling": lambda: make_pipeline(
+        StandardScaler(), HistGradientBoostingClassifier(categorical_features=[0])
+    ),
+    "xgboost": lambda: xgboost_with(monotone_constraints=(1, 0, 0)),
+    "xgboost, text": lambda: xgboost_with(monotone_constraints="(1,0,0)"),
+    "lightgbm": lambda: lightgbm_with(categorical_feature=[0]),
+    "search": lambda: GridSearchCV(HistGradientBoostingClassifier(interaction_cst=[{0}]), {}),
+}
+NO_POSITIONS = {
+    "names": by_name,
+    "a name": lambda: make_pipeline(
+        ColumnTransformer([("a", StandardScaler(), "age")]), LogisticRegression()
+    ),
+    "chosen by kind": lambda: make_pipeline(
+        ColumnTransformer([("a", StandardScaler(), make_column_selector())]), LogisticRegression()
+    ),
+    "after a choice": lambda: make_pipeline(
+        ColumnTransformer([("a", StandardScaler(), ["age"])]),
+        HistGradientBoostingClassifier(categorical_features=[0]),
+    ),
+    "words": lambda: HistGradientBoostingClassifier(interaction_cst="pairwise"),
+    "lightgbm": lambda: lightgbm_with(categorical_feature="name:age"),
+    "none": xgboost,
+}
+
+
+@pytest.mark.parametrize("kind", POSITIONS)
+def test_options_that_count_columns_are_found(kind: str) -> None:
+    assert column_option(POSITIONS[kind](), "position")
+
+
+@pytest.mark.parametrize("kind", NO_POSITIONS)
+def test_options_that_count_no_columns(kind: str) -> None:
+    assert column_option(NO_POSITIONS[kind](), "position") == ""
+
+
+def test_positions_are_refused_where_the_model_is_given_other_columns() -> None:
+    learner = as_learner(RandomForestClassifier(monotonic_cst=[1, 0]))
+    learner.bind(2, SCHEMA)
+    with pytest.raises(InvalidInput, match=r"monotonic_cst says .* given 6 columns for the 2"):
+        learner.check(ROWS)
+    learner = as_learner(HistGradientBoostingClassifier(monotonic_cst=[1, 0]))
+    learner.bind(2, SCHEMA)
+    learner.check(ROWS)  # it takes categories as they are

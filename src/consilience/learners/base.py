@@ -116,6 +116,11 @@ class Learner(ABC):
     """Whether its classes are bins in their order: targets are soft, and their small shares count too."""
 
     @property
+    def counts_columns(self) -> str:
+        """Option of its model that says columns by their position; empty if there is none."""
+        return ""
+
+    @property
     def least_leaf(self) -> int:
         """Training rows that a leaf of its trees holds at least; 1 for other models."""
         return 1

@@ -155,12 +155,29 @@ def check_model(party: Party) -> None:
     budgeted = party.privacy.accountant.budget is not None
     if not (len(public) or budgeted or party.max_public_bytes):
         _check_takes_gaps(party)
+    _check_order(party)
     if len(public) or not budgeted:
         learner.check((public.X if len(public) else party.X)[:_EXAMPLES])
     training_releases(party)  # of a network that cannot be trained with noise there are none
     if isinstance(learner, Frozen):
         tested = () if party.test is None or budgeted else (party.test[0],)
         learner.check_budget(*[public.X] * bool(len(public)), *tested)
+
+
+def _check_order(party: Party) -> None:
+    """Raise ``InvalidInput`` if a model counts columns, and those of its table stand in another order."""
+    option = party.learner.counts_columns
+    if not option or party.table is None or party.schema is None:
+        return
+    own = [party.table.rename.get(name, name) for name in party.table.private.columns]
+    if own != list(party.schema.names):
+        raise InvalidInput(
+            f"{option} says columns by position, and the columns of its table are not those of the "
+            "public rows in the same order",
+            where=f"party {party.name!r}",
+            mend="Name the columns if the model takes names; or give the table in the order of the public "
+            f"rows: {', '.join(party.schema.names[:10])}{', …' if len(party.schema.names) > 10 else ''}.",
+        )
 
 
 def _check_takes_gaps(party: Party) -> None:

@@ -11,6 +11,7 @@ from scipy.sparse import issparse
 from consilience.errors import InvalidInput
 from consilience.learners.base import Takes
 from consilience.learners.sklearn.per_class import inner_models, parameters
+from consilience.learners.sklearn.per_column import column_option
 from consilience.learners.sklearn.soft_label_equivalent import soft_label_equivalent
 from consilience.learners.sklearn.soft_logistic import as_numbers, fit_to_soft_labels, weaken
 from consilience.learners.targets import expand
@@ -277,10 +278,12 @@ def texts_of_categories(X: Any) -> Any:
 
 
 def takes(model: Any) -> Takes:
-    """Tell how a model takes the rows of a table, by its name, its tags and its steps."""
+    """Tell how a model takes the rows of a table, by its name, its options, its tags and its steps."""
     before, last = parts(model)
     steps = [step for _, step in before] + [last]
     if any(type(step).__name__ == "ColumnTransformer" for step in steps):
+        return "names"
+    if column_option(model, "name"):
         return "names"
     if not before and type(model).__name__.startswith(_CATEGORIES):
         return "categories"

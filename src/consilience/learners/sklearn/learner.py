@@ -34,6 +34,7 @@ from consilience.learners.sklearn.per_class import (
     check_options,
     translate_options,
 )
+from consilience.learners.sklearn.per_column import column_option
 from consilience.learners.sklearn.row_weights import (
     has_inner_folds,
     without_inner_folds,
@@ -99,6 +100,7 @@ class SklearnLearner(Learner):
         if self.abilities.kind == "classification":
             with self._blamed("be used"):
                 check_options(self.model, self._columns, self.name)
+        self._check_positions()
         if not hasattr(self.model, "__sklearn_tags__"):
             return
         from sklearn.utils import get_tags
@@ -127,6 +129,24 @@ class SklearnLearner(Learner):
         if not text and hasattr(self.model, "check_inputs"):
             self.model.check_inputs(self._shaped(self.rows(example)))
 
+    def _check_positions(self) -> None:
+        """Refuse positions of columns if the model is given other columns than the table has."""
+        option, schema = self.counts_columns, self.schema
+        if not option or schema is None:
+            return
+        given = self.rows(np.zeros((1, len(schema.columns))))
+        if given.shape[1] != len(schema.columns):
+            raise InvalidInput(
+                f"{option} says columns by position, and the model is given {given.shape[1]} columns for the "
+                f"{len(schema.columns)} of the table: one for each category, and one for gaps",
+                where=self.name,
+                mend="Choose columns by name, in a ColumnTransformer before the model.",
+            )
+
+    @property
+    def counts_columns(self) -> str:
+        return column_option(self.model, "position")
+
     def fit(
         self,
         X: Array,
@@ -150,7 +170,7 @@ class SklearnLearner(Learner):
             raise InvalidInput("the model takes no row weights", where=self.name)
         model = seeded(unfitted(self.model), rng)
         X = self._shaped(X)
-        if self.abilities.takes == "categories":
+        if self.abilities.takes in ("categories", "names"):
             told_categories(model, X)
         with self._blamed("be trained on this"):
             if self.abilities.kind == "regression":
