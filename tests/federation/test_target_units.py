@@ -119,3 +119,23 @@ def test_values_that_lie_elsewhere_are_in_no_other_unit() -> None:
 def test_the_usual_values_are_of_one_party() -> None:
     values = np.array([1.0, 1000.0, -1.0, 2.0])[:, None, None] * np.ones((4, 12, 1))
     assert usual_values(values).tolist() == np.full((12, 1), -1.0).tolist()
+
+
+@pytest.mark.parametrize("since", ["nothing", "1970"])
+def test_durations_and_dates_are_days_whatever_their_unit(since: str) -> None:
+    """They were counted in the unit of each party's array, and answers in nanoseconds."""
+    hours = (24 * FAR_FROM_0).astype("timedelta64[h]")
+    times = hours if since == "nothing" else np.datetime64("1970-01-01") + hours
+    kind = "timedelta64" if since == "nothing" else "datetime64"
+    units = {"a": "s", "b": "ns"}
+    parties = [
+        Party(
+            name, LinearRegression(), X[place:420:2], times[place:420:2].astype(f"{kind}[{unit}]")
+        )
+        for place, (name, unit) in enumerate(units.items())
+    ]
+    models = (
+        Federation(parties, PUBLIC).run(ensemble_distillation(aggregate=mean(), rounds=1)).models
+    )
+    for name in units:
+        np.testing.assert_allclose(models[name].predict(PUBLIC)[:, 0], FAR_FROM_0[420:], atol=0.1)

@@ -134,7 +134,7 @@ def check_choice(
 
 
 def numbers_only(values: Any, name: str, *, where: str) -> Array:
-    """Read values as numbers, in double precision.
+    """Read values as numbers, in double precision: durations as days, and dates as days since 1970.
 
     Args:
         values: an array, shape ``(n, ...)``, or what makes one.
@@ -151,7 +151,11 @@ def numbers_only(values: Any, name: str, *, where: str) -> Array:
       Write numbers alone, or leave such rows out; classes are kind = "classification".
     """
     try:
-        return as_array(values, where=where, dtype=np.float64)
+        found = as_array(values, where=where)
+        if found.dtype.kind in "mM":  # else counted in whatever unit the array has
+            start = np.datetime64(0, "D") if found.dtype.kind == "M" else np.timedelta64(0, "D")
+            return np.asarray((found - start) / np.timedelta64(1, "D"))
+        return found.astype(np.float64)
     except InvalidInput:
         raise
     except (TypeError, ValueError) as error:
