@@ -209,6 +209,14 @@ def test_lines_that_end_in_carriage_returns(tmp_path: Path) -> None:
         assert read_rows(tmp_path / "t.csv").X.tolist() == [[1, 2], [3, 4]]
 
 
+@pytest.mark.parametrize("first", ["sep=;\r\n", '"SEP=;"\n', "sep=;;\n"])
+def test_a_line_that_tells_excel_the_separator_is_left_out(tmp_path: Path, first: str) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text(f"{first}age;dose\n61;1,5\n72;2,5\n", newline="")
+    found = read_table(path)
+    assert list(found.columns) == ["age", "dose"] and found.columns["age"].tolist() == [61, 72]
+
+
 def test_one_byte_of_another_encoding_is_named(tmp_path: Path) -> None:
     path = tmp_path / "t.csv"
     path.write_bytes("ort,x\nKöln,1\n".encode() + "Müller,2\n".encode("latin-1"))

@@ -113,6 +113,8 @@ def test_texts_that_say_numbers_or_dates(texts: list, expected: list) -> None:
     ("texts", "said"),
     [
         (["2026-12-24", "24.12.2026", "12/24/2026"], "several forms"),
+        (["2 Jan 2026", "3 Mai 2026", "5 Mar 2026"], "dates and '3 Mai 2026', which is no day"),
+        (["31.01.2026", "31.02.2026"], "dates and '31.02.2026', which is no day"),
         (["1/2/2026", "3/4/2026"], "a day and a month or a month and a day"),
         (["1-2-2026", "3-4-2026"], "a day and a month or a month and a day"),
         (["1,234", "5,678"], "may be 1234 or 1.234"),

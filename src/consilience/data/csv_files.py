@@ -32,6 +32,9 @@ _GAPS_AS_WRITTEN = sorted(
     {spelling for gap in GAPS for spelling in (gap, gap.upper(), gap.title())}
 )
 
+_DECLARED = re.compile(r'\A"?sep=[,;|\t]"?[,;|\t]*(\r\n?|\n)', re.IGNORECASE)
+"""First line in which Excel is told the separator."""
+
 _FEW_VALUES = 1_000
 """Values of a column that may be classes or groups."""
 
@@ -55,7 +58,7 @@ def read_csv(path: Path, rows: Array | None) -> Table:
     if not content.strip():
         # pyarrow says so too, and may then abort the process while its threads end
         raise InvalidInput("the file is empty", where=str(path))
-    text = _decoded(content, path).lstrip("\r\n")
+    text = _DECLARED.sub("", _decoded(content, path).lstrip("\r\n"), count=1)
     separator = _separator(text[:_LOOKED_AT], path)
     header = named_by_place([name.strip() for name in _first_line(text, separator, path)])
     check_names(header, where=str(path))

@@ -10,7 +10,7 @@ Digits that begin with a zero, such as ``007``, and ``1E5`` are codes, and stay 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Literal
 
@@ -251,6 +251,12 @@ def _dates(texts: Array, known: Sequence[str], name: str, where: str) -> Array:
             read.append([_moment(text, one) for text in known])
         except ValueError:
             continue
+    if not read and (strange := next((t for t in known if _no_day(t, forms)), None)):
+        raise InvalidInput(
+            f"column {name!r} holds dates and {strange!r}, which is no day",
+            where=where,
+            mend="Write it as 2026-12-24, or leave it empty.",
+        )
     if not read:
         raise InvalidInput(
             f"column {name!r} has dates in several forms: {known[0]!r} and "
@@ -271,6 +277,18 @@ def _dates(texts: Array, known: Sequence[str], name: str, where: str) -> Array:
         [np.datetime64("NaT") if text is None else next(dates) for text in texts],
         dtype="datetime64[ms]",
     )
+
+
+def _no_day(text: str, forms: Mapping[str, re.Pattern[str]]) -> bool:
+    """Tell whether a text is written as a date, and is none: 31 February, or a month that is not English."""
+    for one, form in forms.items():
+        if form.fullmatch(text):
+            try:
+                _moment(text, one)
+            except ValueError:
+                continue
+            return False
+    return True
 
 
 def _moment(text: str, form: str) -> datetime:
