@@ -181,16 +181,18 @@ class Deployed:
         return json.loads(self.said("coordinator", "status", self.center, "--json", "-"))
 
     def wait(self, *, round: int | None = None, seconds: float = 1200) -> dict[str, Any]:
-        """Until a round is kept, or all is done."""
+        """Until a round is kept, or all is done and the coordinator's processes have ended."""
         until = time.monotonic() + seconds
         run = self.center / "run"
         while True:
             alive = held(run / "flower")
-            if (run / "ledger.sqlite").exists() and (
-                self.is_done() or (round is not None and self.kept() >= round)
-            ):
+            begun = (run / "ledger.sqlite").exists()
+            done = begun and self.is_done()
+            kept = begun and round is not None and self.kept() >= round
+            # A coordinator that is done closes its connections for seconds, and holds the run till then.
+            if (done and not alive) or (kept and not done):
                 return self.status()
-            assert alive, (run / "log").read_text()
+            assert done or alive, (run / "log").read_text()
             assert time.monotonic() < until, f"after {seconds} s: {self.status()}"
             time.sleep(1)
 
