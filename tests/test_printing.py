@@ -206,7 +206,7 @@ def test_kernel_ridge_shows_no_rows_inside_of_others() -> None:
 def test_data_sets_print_their_shapes() -> None:
     X, y = rows(0)
     text = repr(Dataset("patients", X, (y == "yes").astype(int), X, [0, 1] * 6, ("no", "yes")))
-    assert "X=<float32 of shape (12, 2)>" in text and "86753" not in text
+    assert "X=<float64 of shape (12, 2)>" in text and "86753" not in text
     assert "classes=('no', 'yes')" in text
 
 

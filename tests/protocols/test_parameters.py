@@ -264,7 +264,7 @@ def test_other_precision_and_other_frozen_parts_are_refused() -> None:
             "'a' has 2 trained numbers in float64; 'b' has 2 trained numbers in float32",
         ),
         (two, half, "'a' has 9 trained numbers in float32; 'b' has 3 trained numbers in float32"),
-        (line, frozen, "party 'b': all parameters of its model are frozen"),
+        (line, frozen, "party 'b': frozen: training would change nothing"),
     ):
         parties = [
             Party(name, as_learner(made, kind="regression"), np.eye(2), np.arange(2.0))

@@ -77,7 +77,7 @@ def precision_for(centre: Any, spread: Any) -> type[np.float32] | type[np.float6
         centre: mean of each column, shape ``(d,)``.
         spread: standard deviation of each column, shape ``(d,)``; 0 for a constant one.
 
-    >>> precision_for([0.5, 1e6], [0.3, 100.0]).__name__, precision_for([20201231.0], [1e4]).__name__
+    >>> precision_for([0.5, 1e4], [0.3, 100.0]).__name__, precision_for([20201231.0], [1e4]).__name__
     ('float32', 'float64')
     """
     spread = np.asarray(spread, dtype=np.float64)
