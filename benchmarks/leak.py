@@ -458,9 +458,9 @@ its predictions are refused.
     """
 ## Noise in training
 
-The same party, attacked in the same way by 64 shadows (10 parties under attack), where a linear network is
-trained with noise (batches of 50 of 100 rows, 20 epochs) and then predicts all public rows. *Rows laid* is
-LiRA. No attack goes beyond what the Rényi divergences of the training permit. One seed.
+The same party is attacked by 64 shadows (10 parties under attack). A linear network is trained with noise
+(batches of 50 of 100 rows, 20 epochs) and then predicts all public rows. *Rows laid* is LiRA. No attack goes
+beyond the Rényi divergences of the training. One seed.
 
 """,
     """

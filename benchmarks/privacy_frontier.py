@@ -234,12 +234,12 @@ def read() -> list[tuple[str, ...]]:
 Found = dict[tuple[str, ...], list[tuple[float, float]]]
 
 
-def cells(found: Found, size: Size, mechanism: str, which: int) -> list[str]:
-    """Mean and deviation over seeds, at every budget: of the student (0), or of labels that are right (1)."""
+def cells(found: Found, size: Size, mechanism: str) -> list[str]:
+    """Mean accuracy of the student and its deviation over seeds, at every budget."""
     said = []
     for one in BUDGETS:
         runs = found.get((size.data, str(size.rows), mechanism, str(one or "")))
-        values = [] if runs is None else [run[which] for run in runs]
+        values = [] if runs is None else [right for right, _ in runs]
         spread = f" ± {np.std(values):.3f}" if len(values) > 1 else ""
         said.append(f"{np.mean(values):.3f}{spread}" if values else "")
     return said
@@ -254,7 +254,7 @@ def page() -> None:
     heads = ["", "no privacy", *(f"ε = {one:g}" for one in BUDGETS[1:])]
     for size in SIZES:
         lines += ["", f"## {size.label}", "", size.settings, ""]
-        lines += table(heads, [[one, *cells(found, size, one, 0)] for one in ALL])
+        lines += table(heads, [[one, *cells(found, size, one)] for one in ALL])
     draw(found)
     write(__file__, lines, about="--seeds 0 1 2 --page")
 

@@ -302,6 +302,18 @@ def lost(found: Found, one: Trial) -> tuple[float, float, float] | None:
     return base["accuracy"] - line["accuracy"], parts[0], parts[1]
 
 
+def of_seeds(found: Found, one: Trial, part: int) -> list[float]:
+    """Points lost in a trial with each seed that has some.
+
+    Args:
+        found: the trials.
+        one: the trial; its own seed does not matter.
+        part: place in what :func:`lost` gives.
+    """
+    each = (lost(found, one._replace(seed=seed)) for seed in SEEDS)
+    return [told[part] for told in each if told and np.isfinite(told[part])]
+
+
 def losses(found: Found, guard: str, attacks: Sequence[str]) -> Iterator[str]:
     """A table of losses: a row for each cell, form and number of attackers, columns by attack."""
     rows = []
@@ -309,13 +321,9 @@ def losses(found: Found, guard: str, attacks: Sequence[str]) -> Iterator[str]:
         for count in counts(cell):
             cells = []
             for attack in attacks:
-                each = [
-                    one[("all", "borne", "other").index(which)]
-                    for seed in SEEDS
-                    if (one := lost(found, Trial(cell, coarse, seed, attack, count, guard)))
-                ]
-                each = [value for value in each if np.isfinite(value)]
-                cells.append(_cell(each))
+                trial = Trial(cell, coarse, 0, attack, count, guard)
+                part = ("all", "borne", "other").index(which)
+                cells.append(_cell(of_seeds(found, trial, part)))
             base = [
                 line["accuracy"]
                 for seed in SEEDS
@@ -393,13 +401,8 @@ def worst(found: Found, guard: str, attacks: Sequence[str], borne: bool) -> tupl
     means, single = {}, 0.0
     for cell, coarse, attack in product(CELLS, (False, True), attacks):
         for count in counts(cell):
-            each = [
-                one[1 if borne else 0]
-                for seed in SEEDS
-                if (one := lost(found, Trial(cell, coarse, seed, attack, count, guard)))
-            ]
-            each = [value for value in each if np.isfinite(value)]
-            if each:
+            trial = Trial(cell, coarse, 0, attack, count, guard)
+            if each := of_seeds(found, trial, 1 if borne else 0):
                 form = "coarse" if coarse else "exact"
                 means[f"{attack}, {CELLS[cell][0]}, {form}, {count}"] = float(np.mean(each))
                 single = max(single, *each)

@@ -155,8 +155,9 @@ class Guard:
             and not suffice(*claims.limited(heard))
         ):
             claims = replace(claims, limits=None)  # the rule is of answers alone
-        if self.secret is not None:
-            for name, said in self._wrong(capped, claims, heard):
+        labelled = self._labelled(capped)
+        if labelled is not None:
+            for name, said in self._wrong(capped, claims, heard, *labelled):
                 found.setdefault(name, said)
             heard = [name for name in heard if self._counts(name, found)]
         if self.watch:
@@ -179,11 +180,12 @@ class Guard:
             answers = claims.bounded(_values_bounded(answers), heard)
         answers = _calibration_bounded(answers, {} if claims is None else claims.shares)
         seen = replies if answers == replies.answers else Replies(answers, replies.missing)
-        return Screened(seen, excluded, found, self._labelled(replies))
+        return Screened(seen, excluded, found, labelled)
 
     def _labelled(self, replies: Replies) -> tuple[Array, Array] | None:
+        """The secret labels that are classes of the federation; ``None`` if there are none."""
         predictions = replies.of(Predictions)
-        if self.secret is None or _probabilities(predictions) is None:
+        if self.secret is None or not predictions or predictions[0].kind == "values":
             return None
         return self.secret.among(predictions[0].classes)
 
@@ -191,14 +193,18 @@ class Guard:
         return name in self.let_in or name not in excluded
 
     def _wrong(
-        self, replies: Replies, claims: _Claims | None, heard: list[str]
+        self, replies: Replies, claims: _Claims | None, heard: list[str], rows: Array, true: Array
     ) -> list[tuple[str, str]]:
-        """Find the parties whose votes on the secret rows are wrong, and the evidence."""
+        """Find the parties whose votes on the secret rows are wrong, and the evidence.
+
+        Args:
+            replies: of all parties.
+            claims: their density ratios, if they gave some.
+            heard: names of the parties that are not excluded yet.
+            rows: places of the secret rows, shape ``(R,)``.
+            true: their classes, shape ``(R,)``.
+        """
         predictions = replies.of(Predictions)
-        probabilities, labelled = _probabilities(predictions), self._labelled(replies)
-        if probabilities is None or labelled is None:
-            return []
-        rows, true = labelled
         since = f"{EXCLUDED} since round {predictions[0].round}"
         if claims is not None and claims.limits is not None:
             told = wrong_on_labels(*claims.limited(heard), rows, true, claims.limits)
@@ -206,6 +212,8 @@ class Guard:
                 (heard[one.party], f"{heard[one.party]}{since}: on secret rows {one.evidence}")
                 for one in told
             ]
+        probabilities = _probabilities(predictions)
+        assert probabilities is not None  # else nothing is labelled
         votes = probabilities[:, rows]
         votes = votes - votes.mean(axis=1, keepdims=True)
         mass = np.abs(votes).sum(axis=2) / 2

@@ -151,7 +151,7 @@ class Ledger:
         self._connection.execute("PRAGMA trusted_schema = OFF")
         self._connection.execute("PRAGMA cell_size_check = ON")
         (number,) = self._connection.execute("PRAGMA user_version").fetchone()
-        # SQLite has 0 where nobody has set a number.
+        # SQLite gives 0 if no number was set.
         check_format({"format": number} if number else {}, self.path, anew=ANEW)
         found, ours = _made(self._connection), _ours()
         for name, how in found.items():

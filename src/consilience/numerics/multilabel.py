@@ -28,6 +28,7 @@ from consilience.errors import InvalidInput, nearest, odd_name
 from consilience.numerics.outcomes import LEAST_LIKELIHOOD, Outcome
 from consilience.numerics.ranking import area_under_curve, average_precision
 from consilience.validation.arrays import Array, read_only, unmasked
+from consilience.validation.labels import is_gap
 from consilience.validation.table_columns import truth_of
 from consilience.validation.tables import Table, is_table
 
@@ -236,7 +237,7 @@ def _truths(values: Array, name: str, where: str) -> Array:
 
 def _truth(value: Any) -> float | None:
     """1 or 0, NaN for a gap, ``None`` for what is neither."""
-    if value is None or value != value or type(value).__name__ in ("NAType", "NaTType"):
+    if is_gap(value):
         return float("nan")
     truth = truth_of(f"{value:g}" if isinstance(value, float | np.floating) else str(value))
     return None if truth is None else float(truth)

@@ -179,7 +179,7 @@ class Party(ReadByPublic, ModelSharing, SavedState, Protected):
         """Whether it has labelled rows of its own; one without, and not frozen, learns only."""
         several = outcome is None and self.kind == "regression"
         self.target_names = target_names(y, where=where) if several else ()
-        """Names of several values a row, where the targets are a table."""
+        """Names of the targets of a regression, if they are a table of several columns."""
         self.X, self.y = self._own_rows(X, y)
         names = y if self._named is None else self._named
         if outcome is not None and self.labelled:
@@ -272,7 +272,7 @@ class Party(ReadByPublic, ModelSharing, SavedState, Protected):
 
     @property
     def target_key(self) -> str:
-        """Digest of the names of several values a row, in order; empty where they have none."""
+        """Digest of :attr:`target_names`, in order; empty if there are none."""
         if not self.target_names:
             return ""
         return hashlib.sha256(json.dumps(self.target_names).encode()).hexdigest()[:8]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
+from decimal import Decimal
 from typing import Any, Literal
 
 import numpy as np
@@ -84,7 +85,7 @@ def label_names(
 def composed(text: str) -> str:
     """Write letters with marks as one character each (NFC).
 
-    Some systems write ``ü`` as one character and some as two, and both look alike.
+    A system may write ``ü`` as one character or as two. Both look alike.
 
     >>> composed("Mu" + chr(0x308) + "nchen") == "München"
     True
@@ -156,15 +157,15 @@ def class_order(names: Iterable[str]) -> tuple[str, ...]:
 
 def is_gap(label: Any) -> bool:
     """Tell whether a label stands for a missing one: ``None``, NaN, or pandas' ``NA`` or ``NaT``."""
-    if isinstance(label, float | np.floating):
-        return bool(np.isnan(label))
+    if isinstance(label, float | np.floating | Decimal):
+        return bool(label != label)
     return label is None or type(label).__name__ in ("NAType", "NaTType")
 
 
 def check_same_order(X: Any, y: Any, *, where: str) -> None:
     """Refuse inputs and labels that name the same rows in another order, as pandas' indices tell.
 
-    Rows are paired by place. Where the two have other names, or the same in the same order, nothing is wrong.
+    Rows are paired by place. An index with other names, or with the same in the same order, is accepted.
 
     Raises:
         InvalidInput: one order is a permutation of the other.

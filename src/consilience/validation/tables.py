@@ -18,7 +18,7 @@ import numpy as np
 
 from consilience.errors import ConsilienceError, InvalidInput
 from consilience.validation.arrays import Array, unmasked
-from consilience.validation.labels import composed
+from consilience.validation.labels import composed, is_gap
 from consilience.validation.printing import prints_no_rows
 from consilience.validation.table_texts import Mark, mark_of, marks_shown, some_zones
 
@@ -301,18 +301,15 @@ def _hours(value: time) -> float:
 
 def _gap_or(value: Any) -> Any:
     """A value, or ``None`` for one that is missing."""
-    if value is None:
-        return None
-    if isinstance(value, float | np.datetime64 | np.timedelta64) and np.isnan(value):
+    if is_gap(value) or (isinstance(value, np.datetime64 | np.timedelta64) and np.isnat(value)):
         return None
     if isinstance(value, bytes):
         value = value.decode(errors="backslashreplace")
     if isinstance(value, str):
         value = composed(value).strip()
         return None if value.lower() in GAPS else value
-    if type(value).__name__ == "Period":  # pandas' months, quarters and the like
-        return value.start_time
-    return None if type(value).__name__ in ("NAType", "NaTType") else value
+    # pandas' months, quarters and the like
+    return value.start_time if type(value).__name__ == "Period" else value
 
 
 def _text(value: Any) -> str:

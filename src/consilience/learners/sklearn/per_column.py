@@ -42,7 +42,7 @@ def column_option(model: Any, how: How) -> str:
 def _options(model: Any) -> Iterator[tuple[str, Any]]:
     """List options that say columns of the rows that a model is given, with their values.
 
-    After a step that chooses, adds or orders columns, positions are those of its own columns.
+    A step may choose, add or order columns. Positions in later steps are of its columns, and are left out.
     """
     if hasattr(model, "steps"):
         in_place = True
