@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from consilience.deployment.coordinator.classes import add_class
 from consilience.deployment.coordinator.configuration import read_coordinator
 from consilience.deployment.coordinator.parties import invite, remove
 from consilience.deployment.coordinator.superlink import connected, flwr, write_app
@@ -144,7 +143,6 @@ def test_without_a_superlink_nobody_is_asked(
     [
         lambda center: remove(center, "south"),
         lambda center: invite(center, "west", center / "west.json"),
-        lambda center: add_class(center, "perhaps"),
     ],
 )
 def test_one_edit_at_a_time(center: Path, edit: Callable[[Path], object]) -> None:

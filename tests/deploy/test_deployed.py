@@ -9,21 +9,16 @@ from contextlib import closing, suppress
 from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 
-import numpy as np
 import pytest
 
-from consilience import Federation
 from consilience.deployment.coordinator.configuration import read_coordinator
 from consilience.deployment.processes import BIN, Processes, environment, free_port
 from consilience.messages.wire import encode
-from consilience.networks import LocalNetwork
-from consilience.site import read_party
 from consilience.site.public_rows import FOLDER
 from consilience.tasks.lifecycle import TakePublic
 from helpers.command_line import shell
-from helpers.deployed_example import Deployed, answers
+from helpers.deployed_example import Deployed
 from helpers.modes import open_to_others, umask
-from helpers.party_sites import as_deployed
 
 pytestmark = [
     pytest.mark.deploy,
@@ -102,44 +97,6 @@ def test_one_joins_and_one_leaves_and_nothing_starts_anew(tmp_path: Path) -> Non
         assert taught(deployed, third) == list(range(1, last + 1)) and not taught(deployed, second)
     deployed.names = (first, third)
     assert deployed.different() == []
-
-
-def test_a_class_is_added_and_nothing_starts_anew(tmp_path: Path) -> None:
-    """Two hospitals; the first has rows of a third class from round 1 on, which the operator names."""
-    with Deployed(tmp_path / "heart", rounds=5, parties=2) as deployed:
-        first, second = deployed.names
-        deployed.start()
-        deployed.said("coordinator", "start", deployed.center, "--detach")
-        deployed.wait(round=1)
-        before = deployed.of_coordinator(), deployed.of_party(second)
-        deployed.said("coordinator", "add-class", deployed.center, "unsure")
-        file = deployed.folder / first / "patients.csv"
-        old = file.read_text()
-        lines = old.splitlines()
-        lines[1::4] = [f"{line.rpartition(',')[0]},unsure" for line in lines[1::4]]
-        file.write_text("\n".join(lines) + "\n")
-        deployed.wait(round=3)
-        assert (deployed.of_coordinator(), deployed.of_party(second)) == before
-        found = deployed.wait()
-        with deployed.ledger() as ledger:
-            grown = ledger.meta["grown"]
-        assert f"class 'unsure' was added after round {grown}" in found["classes"]
-        assert taught(deployed, second) == [1, 2, 3, 4, 5]
-        assert taught(deployed, first)[grown - 5 :] == list(range(grown + 1, 6))
-    now = as_deployed(read_party(deployed.party(first)))
-    rows, with_class = read_coordinator(deployed.center).rows(), file.read_text()
-    file.write_text(old)
-    members = [as_deployed(read_party(deployed.party(name))) for name in (first, second)]
-    file.write_text(with_class)
-    protocol = read_coordinator(deployed.center).make_protocol()
-    federation = Federation.over(LocalNetwork(members, rows), rows)
-    history = federation.run(protocol.with_options(rounds=grown), evaluate=False)
-    federation.resume(history, protocol, join=[now], classes=["unsure"], evaluate=False)
-    for here in (now, members[1]):
-        there = deployed.answers_of(here.name, rows.X)
-        assert there["predict"].shape[1] == 3
-        for kind, values in answers(here, rows.X).items():
-            np.testing.assert_array_equal(values, there[kind])
 
 
 def taught(deployed: Deployed, name: str) -> list[int]:

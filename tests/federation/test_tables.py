@@ -140,8 +140,8 @@ def test_it_reads_the_public_rows_as_before_when_others_join_or_do_not() -> None
     few = party("few", lambda table: table[["smokes"]], missing="allowed")
     federation = Federation([few, party("a")], PUBLIC)
     first = federation.run(ensemble_distillation(rounds=1))
-    with pytest.raises(InvalidInput, match="rows of class 'dead'"):
-        federation.resume(first, ensemble_distillation(rounds=2), classes=["dead"])
+    with pytest.raises(InvalidInput, match="'a'"):
+        federation.resume(first, ensemble_distillation(rounds=2), join=[party("a")])
     assert few.public.X.shape == (60, 1)
     federation.resume(first, ensemble_distillation(rounds=2), join=[party("late")])
     assert few.public.X.shape == (60, 1)

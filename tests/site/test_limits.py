@@ -60,7 +60,7 @@ def test_a_permission_does_not_follow_the_file() -> None:
 
 
 def test_the_experiment_is_told_from_the_method() -> None:
-    assert set(bookkeeping_tasks()) == {"Checkpoint", "ConsiderClasses", "Evaluate", "Restore"}
+    assert set(bookkeeping_tasks()) == {"Checkpoint", "Evaluate", "Restore"}
 
 
 def test_every_task_is_in_one_group() -> None:
@@ -138,7 +138,6 @@ def test_what_leaves_the_model_as_it_is() -> None:
         "CompareCoarsely",
         "CompareInputs",
         "ComparePublic",
-        "ConsiderClasses",
         "CountRows",
         "Evaluate",
         "MeasureAngles",
@@ -155,7 +154,6 @@ def test_what_leaves_the_model_as_it_is() -> None:
     static = {name for name, kind in OURS.items() if kind.static}
     assert static == said - {
         "Checkpoint",
-        "ConsiderClasses",
         "Evaluate",
         "PredictPublic",
         "ScorePublic",

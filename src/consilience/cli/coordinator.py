@@ -147,40 +147,6 @@ def remove(
             say(note)
 
 
-@coordinator.command(
-    "add-class", epilog="Example: consilience coordinator add-class heart arrhythmia"
-)
-def add_class(
-    folder: Folder,
-    name: Annotated[str, typer.Argument(metavar="CLASS", help="The name of the class.")],
-    debug: Debug = False,
-) -> None:
-    """Have a class added between two rounds, once a party has rows of it and all agree."""
-    with handle_errors(debug):
-        from consilience.deployment.coordinator.classes import add_class as added
-
-        added(folder, name)
-        status = command("coordinator", "status", folder)
-        when = _when(folder, f"after this round, and again until they agree: {status}")
-        say(f"class {name!r} is named; the parties are asked {when}")
-
-
-@coordinator.command(
-    "remove-class", epilog="Example: consilience coordinator remove-class heart arrhythmia"
-)
-def remove_class(
-    folder: Folder,
-    name: Annotated[str, typer.Argument(metavar="CLASS", help="The name of the class.")],
-    debug: Debug = False,
-) -> None:
-    """Take back a class that was not added yet."""
-    with handle_errors(debug):
-        from consilience.deployment.coordinator.classes import remove_class as removed
-
-        removed(folder, name)
-        say(f"class {name!r} is not asked about any more")
-
-
 def _when(folder: Path, going: str = "from the next round") -> str:
     """Say when a change of parties or classes counts; ``going`` where a run goes on."""
     from consilience.deployment.processes import running
@@ -343,7 +309,7 @@ def _show(found: Status, console: Console) -> None:
     console.print(_table(found))
     out = (f"{party.party} is left out: {party.why}" for party in found.parties if party.why)
     said = (f"{party.party} noted: {note}" for party in found.parties for note in party.notes)
-    for line in (*_asked_now(found.stage), *out, *said, *found.classes, *found.notes):
+    for line in (*_asked_now(found.stage), *out, *said, *found.notes):
         console.print(line)
 
 

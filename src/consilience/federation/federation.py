@@ -21,13 +21,10 @@ from consilience.federation.driver import (
 from consilience.federation.forming import (
     bound_by_class,
     check_classes_fixed,
-    check_growing,
-    check_new_names,
     check_tolerates,
     incompatible_parties,
     lacking_public,
     negotiate,
-    with_classes,
 )
 from consilience.federation.history import History
 from consilience.learners.encoders import find_encoder
@@ -38,7 +35,7 @@ from consilience.numerics.encoder import Encoder
 from consilience.numerics.randomness import limited_threads
 from consilience.party.party import Party
 from consilience.protocols import Protocol, Round, RoundState
-from consilience.tasks.lifecycle import ConsiderClasses, Describe, Evaluate, Join, TakePublic
+from consilience.tasks.lifecycle import Describe, Evaluate, Join, TakePublic
 
 
 class Federation:
@@ -114,7 +111,6 @@ class Federation:
         threads: int = 1,
         encoder: str | None = None,
         tolerates: int = 0,
-        meant: Collection[str] = (),
     ) -> Federation:
         """Make a federation whose parties live on a network.
 
@@ -127,12 +123,11 @@ class Federation:
             encoder: digest of the encoder that every party has to have, empty for none; by default that of
                 the public rows.
             tolerates: how many parties may lie: fewer than half of those who know any class.
-            meant: classes that one party alone may know, strict or not.
         """
         federation = cls.__new__(cls)
         agreed = public.encoder_key if encoder is None else encoder
         federation._set(network, public, seed, strict, threads, agreed)
-        federation._tolerates, federation._meant = tolerates, frozenset(meant)
+        federation._tolerates = tolerates
         return federation
 
     def _set(
@@ -161,7 +156,6 @@ class Federation:
         self.bound = (
             ""  # a sentence on the malicious parties that each class bears, once it is formed
         )
-        self._meant: frozenset[str] = frozenset()
         self._last: History | None = None
         """Record of the run that the parties are as left by."""
         self._testers: dict[str, int | None] = {}
@@ -178,7 +172,7 @@ class Federation:
         """
         self._last = None
         with limited_threads(self.threads):
-            descriptions, agreement = self._negotiated(self._meant)
+            descriptions, agreement = self._negotiated()
             if lacking := lacking_public(descriptions, self.public):
                 self.network.require(TakePublic.of(self.public), to=lacking)
             self.network.require(Join(agreement=agreement))
@@ -186,14 +180,10 @@ class Federation:
         self._testers = {d.party: d.metrics for d in descriptions if d.tested}
         return agreement
 
-    def _negotiated(self, meant: Collection[str]) -> tuple[list[Description], Agreement]:
-        """Have all parties describe themselves; the descriptions that fit, and what is agreed by them.
-
-        Args:
-            meant: classes that one party alone may know, strict or not.
-        """
+    def _negotiated(self) -> tuple[list[Description], Agreement]:
+        """Have all parties describe themselves; the descriptions that fit, and what is agreed by them."""
         descriptions = self.network.require(Describe()).of(Description)
-        odd = incompatible_parties(descriptions, self.public, strict=self._strict, meant=meant)
+        odd = incompatible_parties(descriptions, self.public, strict=self._strict)
         self.network.leave_out(odd)
         fitting = [one for one in descriptions if one.party not in odd]
         check_tolerates(fitting, self._tolerates)
@@ -271,22 +261,19 @@ class Federation:
         protocol: Protocol,
         *,
         join: Iterable[Party] = (),
-        classes: Sequence[str] = (),
         evaluate: bool | Literal["participants"] = True,
         progress: bool = True,
     ) -> History:
-        """Go on after the last run of this federation, with further parties and classes if there are any.
+        """Go on after the last run of this federation, with further parties if there are any.
 
         The parties are as that run left them; those that join late are untrained, and begin with the next
-        round. What a protocol asks for once it asks all parties for again. Where classes are added, all
-        parties begin the next round untrained, and nothing is remembered but the rounds.
+        round. What a protocol asks for once it asks all parties for again.
 
         Args:
             history: of the last run.
             protocol: the same, with more rounds.
             join: parties that were not there, on a network within this process; their classes have to be
-                among those agreed on. Where classes are added one may take the place of a party of its name.
-            classes: classes that are added to those agreed on; one of these parties has to know each.
+                among those agreed on.
             evaluate: as of :meth:`run`.
             progress: as of :meth:`run`.
 
@@ -310,47 +297,28 @@ class Federation:
                 where="protocol",
                 mend="Give the number of all rounds, those that are done among them.",
             )
-        if classes:
-            check_growing(protocol, self.network.agreed)
-            done = RoundState(round=done.round)
-        self.admit(list(join), classes=classes)
+        self.admit(list(join))
         before = History(list(history.rounds), list(history.metrics), list(history.deliveries))
         return self._recorded(protocol, before, done, evaluate, progress)
 
-    def admit(self, late: Sequence[Party], *, classes: Sequence[str] = ()) -> None:
-        """Have further parties join, or all parties join anew with further classes; or leave all as it was.
-
-        Where a party agrees to the classes and fails when it joins anew, others may have joined already: they
-        are untrained then.
+    def admit(self, late: Sequence[Party]) -> None:
+        """Have further parties join, or leave all as it was.
 
         Args:
-            late: the parties; where classes are added one may take the place of a party of its name.
-            classes: classes that are added: all parties then join anew, untrained.
+            late: the parties.
 
         Raises:
-            InvalidInput: the network takes in nobody, a party does not fit, or no party knows a class.
-            RunFailed: a party does not agree to a class.
+            InvalidInput: the network takes in nobody, or a party does not fit.
         """
-        if not late and not classes:
+        if not late:
             return
         before, network = self.network.agreed, self.network
-        check_new_names(classes, before.classes)
-        meant = self._meant | {*classes}
-        with limited_threads(self.threads), network.admitting(late, instead=bool(classes)):
-            descriptions, agreement = self._negotiated(meant)
-            held = {name for one in descriptions for name in one.classes}
-            if unknown := sorted(set(classes) - held):
-                raise InvalidInput(f"no party has rows of class {unknown[0]!r}", where="classes")
-            check_classes_fixed(agreement.classes, [*before.classes, *classes])
-            if classes:
-                agreement = with_classes(before, descriptions, classes)
-                network.require(ConsiderClasses(classes=agreement.classes, new=tuple(classes)))
-                self._last = None
-                network.require(Join(agreement=agreement))
-            else:
-                agreement = replace(agreement, summed=before.summed)  # which the others hold to
-                network.require(Join(agreement=agreement), to=[party.name for party in late])
-        network.agreement, self._meant = agreement, meant
+        with limited_threads(self.threads), network.admitting(late):
+            descriptions, agreement = self._negotiated()
+            check_classes_fixed(agreement.classes, before.classes)
+            agreement = replace(agreement, summed=before.summed)  # which the others hold to
+            network.require(Join(agreement=agreement), to=[party.name for party in late])
+        network.agreement = agreement
         self._testers = {d.party: d.metrics for d in descriptions if d.tested}
 
     def _recorded(

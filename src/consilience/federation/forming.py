@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, get_args
 
 import numpy as np
 
-from consilience.aggregation.guard import Guard
-from consilience.errors import InvalidInput, nearest, odd_name
+from consilience.errors import InvalidInput, nearest
 from consilience.messages.replies import Description
 from consilience.messages.schema import MOST_SUMMED, Agreement, Public, Ratios
-from consilience.protocols import PROTOCOLS, Protocol
-from consilience.protocols.secure_rounds import SECURE
 from consilience.tasks.lifecycle import TakePublic
 from consilience.validation.arrays import Array
 from consilience.validation.labels import class_order
@@ -61,88 +57,13 @@ def check_classes_fixed(classes: Iterable[str], before: Iterable[str]) -> None:
         raise InvalidInput(
             f"class {new[0]!r} is none of those that were agreed on",
             where="federation",
-            mend="Leave such rows out, name them otherwise (aliases), or add the class between two rounds: "
-            "consilience coordinator add-class; in Python Federation.resume(…, classes=…).",
+            mend="Leave such rows out, name them otherwise (aliases), or start a run anew with the class.",
         )
-
-
-def check_growing(protocol: Protocol, agreed: Agreement, *, secret: bool = False) -> None:
-    """Raise ``InvalidInput`` where no class can be added between the rounds of a run.
-
-    Args:
-        protocol: bound to its options.
-        agreed: what its parties agreed on.
-        secret: whether the coordinator holds secret labels.
-    """
-    screen = getattr(protocol.options.get("aggregate"), "screen", None)
-    why = ""
-    if agreed.kind == "regression":
-        why = "these parties predict values, and not classes"
-    elif agreed.outcome:
-        why = "what these parties predict is an outcome, whose bins or labels are in every configuration"
-    elif not PROTOCOLS[protocol.name].grows:
-        why = f"{protocol.name} cannot begin anew in mid-run; ensemble_distillation can"
-    elif protocol.options.get(SECURE) is not None:
-        why = f"with {SECURE} it was agreed at the beginning who is in a sum, and of what form sums are"
-    elif secret or (isinstance(screen, Guard) and screen.secret is not None):
-        why = "secret labels are of the classes of the beginning, and would leave claims of others untested"
-    if why:
-        raise InvalidInput(
-            f"no class can be added to this run: {why}",
-            where="classes",
-            mend="Start a run anew, with the classes from its beginning.",
-        )
-
-
-def check_new_names(names: Sequence[str], before: Iterable[str]) -> None:
-    """Raise ``InvalidInput`` where names are none of classes that could be added to those agreed on."""
-    if isinstance(names, str):
-        raise InvalidInput(f"classes is {names!r}", where="classes", mend=f"Give [{names!r}].")
-    taken = {_folded(name): name for name in before}
-    for name in names:
-        if why := _name_fault(name, taken):
-            raise InvalidInput(f"class {name!r} cannot be added: {why}", where="classes")
-        taken[_folded(name)] = name
-
-
-def _name_fault(name: Any, taken: Mapping[str, str]) -> str:
-    """Tell why a class cannot be called so beside others, these by their folded names; empty where it can."""
-    if not isinstance(name, str):
-        return "a class is named by a text"
-    if odd := odd_name(name):
-        return odd
-    if not name or name.strip() != name:
-        return "it is empty, or has blanks around it"
-    usual = taken.get(_folded(name), "")
-    if usual == name:
-        return "there is one of that name already"
-    return usual and f"{usual!r} is a class already; to mean the same, a party says so with aliases"
 
 
 def _folded(name: str) -> str:
     """A name without capitals and blanks, in which likely slips differ."""
     return "".join(name.lower().split())
-
-
-def with_classes(before: Agreement, said: Sequence[Description], new: Iterable[str]) -> Agreement:
-    """Make the agreement with further classes.
-
-    Args:
-        before: the agreement.
-        said: what parties say of themselves now.
-        new: the classes.
-    """
-    names, classes = {one.party for one in said}, class_order({*before.classes, *new})
-    frozen = {*(set(before.frozen) - names), *(one.party for one in said if one.frozen)}
-    learners = {*(set(before.learners) - names), *(one.party for one in said if one.learns_only)}
-    return replace(
-        before,
-        classes=classes,
-        outputs=len(classes),
-        frozen=tuple(sorted(frozen)),
-        learners=tuple(sorted(learners)),
-        ratios=_least([before.ratios, *(one.ratios for one in said if one.labelled)]),
-    )
 
 
 def _least(ratios: Iterable[Ratios]) -> Ratios:
@@ -293,7 +214,6 @@ def incompatible_parties(
     public: Public,
     *,
     strict: bool = True,
-    meant: Collection[str] = (),
 ) -> dict[str, InvalidInput]:
     """Find the parties that do not fit the majority, each with the error; all where no side has more.
 
@@ -304,18 +224,17 @@ def incompatible_parties(
         descriptions: every party's description of itself.
         public: the public rows that all must hold.
         strict: count a party with a single class, and one that alone knows a class, as not fitting.
-        meant: classes that one party alone may know all the same.
     """
     found: dict[str, InvalidInput] = {}
     left = list(descriptions)
-    while odd := _incompatible(left, public, strict, meant):
+    while odd := _incompatible(left, public, strict):
         found |= odd
         left = [one for one in left if one.party not in odd]
     return found
 
 
 def _incompatible(
-    descriptions: Sequence[Description], public: Public, strict: bool, meant: Collection[str]
+    descriptions: Sequence[Description], public: Public, strict: bool
 ) -> dict[str, InvalidInput]:
     """Parties that do not fit the others as these are, each with the error."""
     if all(description.learns_only for description in descriptions):
@@ -399,13 +318,13 @@ def _incompatible(
             )
         for name in description.classes:
             holders[name].append(description.party)
-    single = sorted(name for name, held in holders.items() if len(held) == 1 and name not in meant)
+    single = sorted(name for name, held in holders.items() if len(held) == 1)
     alone: dict[str, str] = {}  # party to the first class that it has alone
     for name in single:
         alone.setdefault(holders[name][0], name)
     if found or not strict or len(descriptions) == 1:
         return found
-    if many := _with_many_rare(holders, meant):
+    if many := _with_many_rare(holders):
         return many
     if spelt := _spelt_otherwise(holders):
         return spelt
@@ -429,21 +348,14 @@ def _incompatible(
     return found
 
 
-def _with_many_rare(
-    holders: Mapping[str, Sequence[str]], meant: Collection[str]
-) -> dict[str, InvalidInput]:
+def _with_many_rare(holders: Mapping[str, Sequence[str]]) -> dict[str, InvalidInput]:
     """Parties with the most classes that few know, each with the error; none if these classes are not many.
 
     Args:
         holders: class to the parties that have it.
-        meant: classes that few may know.
     """
     parties = {party for held in holders.values() for party in held}
-    rare = [
-        held
-        for name, held in holders.items()
-        if 2 * len(held) <= len(parties) and name not in meant
-    ]
+    rare = [held for held in holders.values() if 2 * len(held) <= len(parties)]
     if len(rare) <= MOST_RARE:
         return {}
     counts = Counter(party for held in rare for party in held)

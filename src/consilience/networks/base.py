@@ -97,14 +97,11 @@ class Network(ABC):
         """
         return {}
 
-    def admitting(
-        self, parties: Sequence[Party], *, instead: bool = False
-    ) -> AbstractContextManager[None]:
+    def admitting(self, parties: Sequence[Party]) -> AbstractContextManager[None]:
         """Take in further parties, unless the block fails: then all is as it was.
 
         Args:
             parties: the parties.
-            instead: whether one may take the place of a party of its name.
 
         Raises:
             InvalidInput: parties of this network cannot be added to, or there is one of that name.

@@ -102,28 +102,25 @@ class LocalNetwork(InProcessNetwork):
         return tuple(self._members)
 
     @contextmanager
-    def admitting(self, parties: Sequence[Party], *, instead: bool = False) -> Iterator[None]:
+    def admitting(self, parties: Sequence[Party]) -> Iterator[None]:
         """Take in further parties, unless the block fails: then all is as it was.
 
         Args:
             parties: the parties.
-            instead: whether one may take the place of a party of its name.
 
         Raises:
             InvalidInput: there is one of that name.
         """
-        before, named = self._members, {party.name for party in parties if instead}
-        stay = [member for name, member in before.items() if name not in named]
+        before = self._members
         had = {name: member.public for name, member in before.items()}
-        self._members = by_name([*stay, *parties], self.public)
+        self._members = by_name([*before.values(), *parties], self.public)
 
         def hand_back() -> None:
             """Give those who were there the public rows as they had read them, each by its own table."""
             for name, public in had.items():
                 before[name].public = public
 
-        if not instead:  # else all join anew, and read them again
-            hand_back()
+        hand_back()
         try:
             yield
         except BaseException:

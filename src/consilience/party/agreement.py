@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -100,49 +99,6 @@ def _answer_rows(party: Party) -> int:
     if party.privacy.accountant.budget is None:  # else how many rows it has is nobody's affair
         rows += own_rows(party)
     return rows
-
-
-def check_new_classes(party: Party, classes: Collection[str], new: Collection[str]) -> None:
-    """Raise an error where a party does not join anew with further classes.
-
-    Args:
-        party: the party.
-        classes: all classes that would be agreed on.
-        new: those of them that are not agreed on yet.
-
-    Raises:
-        InvalidInput: they are not for this party.
-        KnowledgeRefused: it has a budget of privacy, or names its own classes, and the new ones are not among
-            them.
-    """
-    where = f"party {party.name!r}"
-    if party.privacy.accountant.budget is not None:
-        raise KnowledgeRefused(
-            "limits.epsilon: what it released was of the classes agreed on, and it releases nothing anew",
-            where=where,
-            mend="Start the run anew, with the classes from its beginning.",
-            code="budget",
-        )
-    if party.kind != "classification" or party.outcome is not None:
-        raise InvalidInput("what it predicts are no classes", where=where)
-    if len(set(classes)) < len(classes) or len(classes) > MOST_CLASSES or set(new) - set(classes):
-        raise InvalidInput("these are no classes to agree on", where=where)
-    if why := next(filter(None, map(odd_name, classes)), None):
-        raise InvalidInput(f"a class has no name: {why}", where=where)
-    if party.public is not None:
-        check_outputs(party, _answer_rows(party), len(classes))
-    if party.declared and (unnamed := sorted(set(new) - set(party.declared))):
-        raise KnowledgeRefused(
-            f"data.classes: it names its classes, and {unnamed[0]!r} is none of them",
-            where=where,
-            mend=f"The party's engineer may add {unnamed[0]!r} to classes.",
-        )
-    tests = () if party.test is None else party.test[1].tolist()
-    if unknown := sorted({*party.classes, *tests} - set(classes)):
-        raise InvalidInput(
-            f"its own rows have class {unknown[0]!r}, which would not be agreed on either",
-            where=where,
-        )
 
 
 def check_model(party: Party) -> None:

@@ -112,7 +112,6 @@ class ProtocolFactory(Generic[P]):
         python_only: the reason why a configuration file cannot name it; empty where it can.
         any_party: whether a party may be frozen, or learn only.
         summed: whether sums of the parties' answers are enough for it: :data:`Summed`.
-        grows: whether classes may be added between its rounds.
     """
 
     def __init__(
@@ -125,13 +124,12 @@ class ProtocolFactory(Generic[P]):
         python_only: str,
         any_party: bool,
         summed: Summed,
-        grows: bool,
     ) -> None:
         update_wrapper(self, function)
         self.name = function.__name__
         self.exchanges, self.needs_public = exchanges, needs_public
         self.also_called, self.python_only = also_called, python_only
-        self.any_party, self.summed, self.grows = any_party, summed, grows
+        self.any_party, self.summed = any_party, summed
         self._function = function
         self.__signature__ = _with_common(signature(function), bool(summed), where=self.name)
 
@@ -229,7 +227,6 @@ def protocol(
     python_only: str = "",
     any_party: bool = False,
     summed: Summed = False,
-    grows: bool = False,
 ) -> Callable[
     [Callable[Concatenate[NetworkView, Public, RoundState | None, P], Rounds]], ProtocolFactory[P]
 ]:
@@ -247,8 +244,6 @@ def protocol(
             :meth:`.Agreement.answering` parties, and teaches :meth:`.Agreement.taught` ones.
         summed: whether sums of the parties' answers are enough for it: it then has the option
             ``secure_aggregation``, whose noise is for ``"class sums"`` alone.
-        grows: whether it goes on after a round from a :class:`.RoundState` of its number alone, with parties
-            that have joined anew, so that classes may be added between its rounds.
     """
 
     def made(
@@ -262,7 +257,6 @@ def protocol(
             python_only=python_only,
             any_party=any_party,
             summed=summed,
-            grows=grows,
         )
 
     return made

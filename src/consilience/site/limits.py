@@ -16,7 +16,7 @@ from consilience.party.party import Party
 from consilience.site.fields import within
 from consilience.site.privacy_limits import PrivacyLimits
 from consilience.tasks.base import Task, TaskGroup, task_types
-from consilience.tasks.lifecycle import ConsiderClasses, Evaluate, Join, TakePublic
+from consilience.tasks.lifecycle import Evaluate, Join, TakePublic
 from consilience.tasks.parameters import DescribeParameters
 from consilience.tasks.scores import CompareCoarsely, ScoreCertainty, SelectPublic
 from consilience.validation.options import check_arguments
@@ -194,9 +194,8 @@ class Limits(PrivacyLimits):
             self.refuse_costless(type(task))
             self._refuse_ratios(type(task))
             self._refuse_extremes(task)
-            if isinstance(task, Join | ConsiderClasses) and self.classes is not None:
-                of = task.agreement if isinstance(task, Join) else task
-                count = len(of.classes)
+            if isinstance(task, Join) and self.classes is not None:
+                count = len(task.agreement.classes)
                 what = f"the agreement is on {count:,} classes, and it takes {self.classes:,}"
                 _refuse_above("classes", count, self.classes, what)
             if isinstance(task, TakePublic):

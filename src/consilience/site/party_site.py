@@ -61,7 +61,7 @@ from consilience.site.secret import own_secret
 from consilience.site.session import Session, last_line, read_session
 from consilience.site.state import CHECKPOINTS, SESSION, StateFolder, share_checkpoint, share_files
 from consilience.tasks.base import Task
-from consilience.tasks.lifecycle import ConsiderClasses, Describe, Join, Restore, TakePublic
+from consilience.tasks.lifecycle import Describe, Join, Restore, TakePublic
 from consilience.tasks.outgoing import Outcome, failure_of, reply_of, withheld
 
 
@@ -194,12 +194,10 @@ class PartySite:
         if session is not None and not isinstance(first, Join):
             asks = federation or session.federation
         self.limits.refuse(tasks, federation=asks)
-        if isinstance(first, Describe | ConsiderClasses):  # its rows may not fit what it joined
+        if isinstance(first, Describe):  # its rows may not fit what it joined
             party = self._made()
             party.kept_public = kept_public(self._state.home)
             self.limits.bind(party, session.measured if session else 0, noise=self._noise)
-            if session and isinstance(first, ConsiderClasses):
-                session.check_another(self.limits)
             outcome, reply = reply_of(party, (first,), encode)
             return outcome, reply, getattr(outcome, "kind", "ok")
         if isinstance(first, TakePublic):

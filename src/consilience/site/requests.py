@@ -11,7 +11,6 @@ from consilience.site.fields import undefined, within
 from consilience.tasks.base import Task
 from consilience.tasks.lifecycle import (
     Checkpoint,
-    ConsiderClasses,
     Describe,
     Evaluate,
     Join,
@@ -20,7 +19,7 @@ from consilience.tasks.lifecycle import (
 )
 from consilience.transforms.compressed_messages import CompressedTasks, open_request
 
-_ALONE = (Describe, TakePublic, Join, ConsiderClasses, Restore)
+_ALONE = (Describe, TakePublic, Join, Restore)
 """Tasks that come alone in their request."""
 
 
@@ -50,7 +49,7 @@ def read_request(request: bytes) -> tuple[Task, ...]:
         len(tasks) > 1 or not isinstance(tasks[0], _ALONE) or isinstance(tasks, CompressedTasks)
     ):  # limits look at the arrays of these before they run
         raise KnowledgeRefused(
-            "describing, taking public rows, joining, considering classes and restoring are asked for alone"
+            "describing, taking public rows, joining and restoring are asked for alone"
         )
     for task in tasks:
         if (field := undefined(task)) is not None:

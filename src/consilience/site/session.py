@@ -97,10 +97,6 @@ class Session:
             limits.refuse_metrics(session.metrics, session.measured)
         return session
 
-    def check_another(self, limits: Limits) -> None:
-        """Raise ``KnowledgeRefused`` where no round is left to train a model of new classes in."""
-        limits.refuse_more(rounds=self.rounds + 1, requests=1)
-
     def write(self, folder: Path) -> None:
         """Write it into the folder of a state."""
         (folder / SESSION).write_text(json.dumps(asdict(self)), encoding="utf-8")

@@ -13,7 +13,6 @@ from consilience.messages.message import message
 from consilience.messages.replies import Description, Metrics, Receipt
 from consilience.messages.schema import VERSION, Agreement, Public
 from consilience.numerics.feature_space import count_features
-from consilience.party.agreement import check_new_classes
 from consilience.party.party import Party
 from consilience.tasks.base import Task
 from consilience.validation.arrays import Array, same_rows
@@ -210,32 +209,6 @@ class Join(Task, reply_type=Receipt, exchanges="predictions", protocol=None, def
             if len(party.public) and same_rows(some, party.public.X).mean() > 0.5:
                 notes += ("most of its test rows are public rows too, on which it is taught",)
         return Receipt(party=party.name, round=self.round, notes=notes)
-
-
-@message
-class ConsiderClasses(
-    Task,
-    reply_type=Receipt,
-    exchanges="predictions",
-    protocol=None,
-    keeps_model=True,
-    bookkeeping=True,
-):
-    """Say whether you would join anew with further classes; nothing changes.
-
-    Attributes:
-        classes: all classes that would be agreed on, in their order.
-        new: those of them that are not agreed on yet.
-    """
-
-    classes: tuple[str, ...]
-    new: tuple[str, ...]
-    round: int = 0
-
-    def run(self, party: Party) -> Receipt:
-        """Refuse what the party could not join, and what its own file does not name."""
-        check_new_classes(party, self.classes, self.new)
-        return Receipt(party=party.name, round=self.round)
 
 
 @message

@@ -38,7 +38,6 @@ from consilience.deployment.certificates import public_key
 from consilience.deployment.coordinator.pace import PaceSpec
 from consilience.deployment.invitation import PLAIN
 from consilience.errors import InvalidInput, command
-from consilience.federation.forming import check_new_names
 from consilience.federation.run_folder import CONFIGURATION as CONFIG
 from consilience.federation.run_folder import read_configuration, store_configuration
 from consilience.messages.schema import Public
@@ -90,8 +89,6 @@ class CoordinatorSpec(Section):
         protocol: the protocol and its options.
         robustness: caps, secret labels, and who is left out or let in.
         pace: when a round goes on without the late, and when the run ends.
-        classes: classes that may be added to those agreed on, from the round after which a party has rows of
-            them and all others agree; one that a party alone knows is meant.
         parties: party to its public key.
     """
 
@@ -112,7 +109,6 @@ class CoordinatorSpec(Section):
     protocol: ProtocolSpec = ProtocolSpec()
     robustness: RobustnessSpec = RobustnessSpec()
     pace: PaceSpec = PaceSpec()
-    classes: tuple[str, ...] = ()
     parties: Mapping[Name, str] = Field(min_length=1)
 
     @field_validator("method", mode="after")
@@ -278,7 +274,6 @@ def checked(document: dict[str, Any], path: Path) -> CoordinatorSpec:
         spec.make_protocol()
         spec.robustness.check_parties(tuple(spec.parties))
         spec.check_quorum()
-        check_new_names(spec.classes, ())
         keys = {
             name: public_key(text, where=f"parties.{name}") for name, text in spec.parties.items()
         }

@@ -17,7 +17,6 @@ from consilience.federation.ledger import Ledger
 from consilience.messages.replies import Description, Failure, Replies
 from consilience.messages.schema import Agreement, Public
 from consilience.messages.wire import decode
-from consilience.networks.flower.late_answers import LateAnswers
 from consilience.networks.flower.network import FlowerNetwork
 from consilience.networks.incoming import Arrival, Request
 from consilience.tasks.base import Task
@@ -151,34 +150,6 @@ class MembershipNetwork(FlowerNetwork):
             except InvalidInput as error:
                 found[one.party] = _failure(one.party, error.located(f"party {one.party!r}"))
         return found
-
-    def look_in(
-        self, task: Task, to: Collection[str], *, wait_for: Collection[str] = ()
-    ) -> Replies:
-        """Ask parties what changes nothing, also excluded ones.
-
-        Args:
-            task: the question.
-            to: names of the parties.
-            wait_for: those of them whose answers are waited for, however many others have answered.
-        """
-        excluded = self.excluded
-        try:
-            with self.not_without(wait_for):
-                self.excluded = {}
-                return self.gather(task, to=sorted(to))
-        finally:
-            self.excluded = excluded
-
-    def take_on(self, agreement: Agreement) -> None:
-        """Have all parties that have joined join another agreement, untrained, and then those that may now.
-
-        Args:
-            agreement: the agreement; answers to earlier questions no longer count.
-        """
-        self.agreement, self._late = agreement, LateAnswers()
-        self.join(self.described - self.excluded.keys())
-        self.readmit()
 
     def _describe(self, said: Sequence[Description]) -> None:
         """Note how often parties let themselves be measured, and whose limit is below the public rows."""

@@ -17,7 +17,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from consilience.deployment.coordinator.checks import begins_anew, check_resume, check_start
-from consilience.deployment.coordinator.classes import check_addable
 from consilience.deployment.coordinator.configuration import (
     CONFIGURATION,
     CoordinatorSpec,
@@ -27,7 +26,7 @@ from consilience.deployment.coordinator.configuration import (
 from consilience.deployment.coordinator.gate import Gate
 from consilience.deployment.coordinator.parties import check_joinable, forget_next, take_up
 from consilience.deployment.coordinator.rounds import OUTCOME, crash, outcome
-from consilience.deployment.coordinator.status import class_lines, round_line
+from consilience.deployment.coordinator.status import round_line
 from consilience.deployment.coordinator.superlink import ASK_EVERY, SuperLink
 from consilience.deployment.processes import Processes, free_port
 from consilience.errors import InvalidInput, RunFailed, command
@@ -108,7 +107,6 @@ def _serve(
         wait = f"waits up to {spec.wait:g} s until each party that does not run is started"
         report(f"{wait}: {command('party', 'start', 'party.toml')}")
         done, excluded, tries = _measured(ledger), dict[str, str](), 0
-        classes: tuple[str, ...] = ()
         while not outcome(folder):
             if tries > FRUITLESS:
                 raise RunFailed(
@@ -122,11 +120,7 @@ def _serve(
                 while link.busy() and not (run / OUTCOME).exists():
                     time.sleep(0.5)
                     spec = members.followed(spec, link, report)
-                    out, lines = _told(ledger)
-                    excluded = _reported(excluded, out, report)
-                    for line in sorted(set(lines) - set(classes)):
-                        report(line)
-                    classes = lines
+                    excluded = _reported(excluded, _told(ledger), report)
                     if (now := _measured(ledger)) != done:
                         done, tries = now, 0
                         report(round_line(ledger, spec))
@@ -147,7 +141,7 @@ def _serve(
 
 @dataclass
 class _Members:
-    """The section ``[parties]`` of coordinator.toml and its ``classes``, which count while a run goes on.
+    """The section ``[parties]`` of coordinator.toml, which counts while a run goes on.
 
     Args:
         folder: the coordinator's.
@@ -160,7 +154,7 @@ class _Members:
     again_at: float = field(default=0.0, init=False)
 
     def followed(self, spec: CoordinatorSpec, link: SuperLink, report: Report) -> CoordinatorSpec:
-        """Have the SuperLink know the parties that the file names, and the run those and the classes.
+        """Have the SuperLink and the run know the parties that the file names.
 
         Args:
             spec: the configuration that the run goes on with.
@@ -178,29 +172,26 @@ class _Members:
             return spec
         try:
             written = read_coordinator(self.folder)
-            wanted, classes = written.parties, written.classes
+            wanted = written.parties
             check_joinable(spec, wanted)
-            check_addable(self.folder, classes)
             if wanted != spec.parties:
                 link.register(wanted)
         except InvalidInput as error:
             self.seen = changed
-            report(f"[parties] and classes stay as they are: {error}")
+            report(f"[parties] stay as they are: {error}")
             return spec
         except RunFailed as error:
             self.again_at = time.monotonic() + self.pause
             report(f"[parties] stay as they are until the SuperLink can be told: {error}")
             return spec
         self.seen = changed
-        if (wanted, classes) == (spec.parties, spec.classes):
+        if wanted == spec.parties:
             return spec
         for name in sorted(wanted.keys() - spec.parties.keys()):
             report(f"{name} was added, and takes part from the next round")
         for name in sorted(spec.parties.keys() - wanted.keys()):
             report(f"{name} was removed, and is cut off")
-        for name in sorted(set(classes) - set(spec.classes)):
-            report(f"class {name!r}: the parties are asked after this round")
-        now = spec.model_copy(update={"parties": wanted, "classes": classes})
+        now = spec.model_copy(update={"parties": wanted})
         store_coordinator(now, self.folder)
         return now
 
@@ -225,10 +216,9 @@ def _reported(before: dict[str, str], now: dict[str, str], report: Report) -> di
     return now
 
 
-def _told(ledger: Ledger) -> tuple[dict[str, str], tuple[str, ...]]:
-    """Excluded parties, each with the reason why it has not joined; and sentences on classes to be added."""
-    excluded = ledger.meta.get("excluded", {})
-    return {name: why for name, (why, _) in excluded.items()}, class_lines(ledger)
+def _told(ledger: Ledger) -> dict[str, str]:
+    """Excluded parties, each with the reason why it has not joined."""
+    return {name: why for name, (why, _) in ledger.meta.get("excluded", {}).items()}
 
 
 def _measured(ledger: Ledger) -> int:

@@ -26,7 +26,6 @@ from typing import Any
 
 import numpy as np
 
-from consilience.deployment.coordinator.classes import grow
 from consilience.deployment.coordinator.configuration import CoordinatorSpec, stored_coordinator
 from consilience.deployment.coordinator.membership import MembershipNetwork, agreement_of
 from consilience.errors import ConsilienceError, InvalidInput, RunFailed
@@ -136,7 +135,6 @@ class _DeployedRun:
             threads=spec.threads,
             encoder=spec.encoder or None,
             tolerates=spec.robustness.unaided,
-            meant=spec.classes,
         )
         state = None if self.found is None else self._restored(*self.found)
         ledger.mark(label, seed, "running")
@@ -156,9 +154,8 @@ class _DeployedRun:
                 state, seconds = done.round.state, done.seconds
                 if self._is_over():
                     break
-                regrouped, state = self._regrouped(state.round), self._grown(state)
-                if regrouped or state is not done.round.state:
-                    break  # the protocol goes on with the parties and classes that there are now
+                if self._regrouped(state.round):
+                    break  # the protocol goes on with the parties that there are now
             if done is before:  # nothing was left to do
                 break
         ledger.mark(label, seed, "done", seconds)
@@ -185,24 +182,6 @@ class _DeployedRun:
             self.ledger.write("notes", [(self.label, self.seed, round, line) for line in told])
         return True
 
-    def _grown(self, state: RoundState) -> RoundState:
-        """Add classes that the operator has named, if a party has rows of them and all agree.
-
-        Args:
-            state: of the round that is complete.
-
-        Returns:
-            The state to go on from: of the round's number alone where classes were added, else the same.
-        """
-        stored, round = stored_coordinator(self.folder), state.round
-        # Before round 1 models are trained in it, and after the last one never again.
-        if stored is None or not 0 < round < self.spec.protocol.rounds:
-            return state
-        if not grow(self.network, self.ledger, self.spec, stored.classes, round):
-            return state
-        self._still, self._teacher = 0, None
-        return RoundState(round=round)
-
     def _restored(self, number: int, written: bytes) -> RoundState:
         """The state after the last recorded round, with members and parties as they were then."""
         network, meta = self.network, self.ledger.meta
@@ -221,14 +200,9 @@ class _DeployedRun:
         network.described |= heard
         (state,) = decode(written)
         assert isinstance(state, RoundState)
-        if meta.get("grown") == number:  # killed after it was noted: all join, as some may have
-            network.take_on(network.agreed)
-            state = RoundState(round=number)
-        else:  # parties may hold rows already that fit no state of theirs
-            before, state = state, self._grown(state)
-            if state is before and (inside := sorted(heard - network.excluded.keys())):
-                network.with_rows(dict.fromkeys(inside, (Restore(round=number),)))
-                network.take_back()
+        if inside := sorted(heard - network.excluded.keys()):
+            network.with_rows(dict.fromkeys(inside, (Restore(round=number),)))
+            network.take_back()
         asked = {name for (name,) in self.ledger.read("SELECT DISTINCT party FROM deliveries")}
         network.admit(set(network.parties) - asked - network.excluded.keys())
         network.readmit()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,7 +14,6 @@ from consilience.deployment.coordinator.configuration import (
     read_coordinator,
     stored_coordinator,
 )
-from consilience.deployment.coordinator.membership import agreement_of
 from consilience.deployment.coordinator.rounds import ending, stage
 from consilience.deployment.coordinator.superlink import connected
 from consilience.deployment.processes import held, running
@@ -23,12 +22,11 @@ from consilience.federation.ledger import Ledger
 from consilience.federation.run_folder import LEDGER
 from consilience.messages.replies import Metrics
 from consilience.tasks.base import task_types
-from consilience.tasks.lifecycle import ConsiderClasses, TakePublic
+from consilience.tasks.lifecycle import TakePublic
 
 _MEASURING = sorted(name for name, kind in task_types().items() if kind.reply_type is Metrics)
-_MEASURING.append(ConsiderClasses.__name__)
 _NOT_MEASURING = f"tasks NOT IN ({', '.join(map(repr, _MEASURING))})"
-"""SQL for deliveries that ask for more than metrics or for a word on classes: to these a party may say no."""
+"""SQL for deliveries that ask for more than metrics: to those a party may say no."""
 
 
 @dataclass(frozen=True)
@@ -75,7 +73,6 @@ class Status:
         notes: what else there is to know, such as why it ended before it was done.
         stage: what parties are asked now, as ``coordinator.rounds.stage`` gives it; empty where the run does
             not go on.
-        classes: what became of classes that were to be added, in sentences.
     """
 
     federation: str
@@ -86,7 +83,6 @@ class Status:
     parties: tuple[PartyStatus, ...]
     notes: tuple[str, ...] = ()
     stage: Mapping[str, Any] = field(default_factory=dict)
-    classes: tuple[str, ...] = ()
 
 
 def coordinator_status(
@@ -119,7 +115,6 @@ def coordinator_status(
     with closing(Ledger(run / LEDGER)) as ledger:
         done = bool(ledger.done)
         last, seconds = ledger.last_round()
-        classes = class_lines(ledger, None if written is None else written.classes)
         parties = tuple(
             _party(ledger, name, states.get(name, "?" if going else "offline"))
             for name in sorted(spec.parties)
@@ -131,8 +126,7 @@ def coordinator_status(
     if not going and held(run / "flower"):
         notes.append("its own process was killed, what it started still runs: stop it, or resume")
     if written is not None and going:
-        both = {"parties": spec.parties, "classes": spec.classes}  # these count at once
-        written = written.model_copy(update=both)
+        written = written.model_copy(update={"parties": spec.parties})  # they count at once
     if not done and written not in (None, spec):
         notes.append("coordinator.toml was edited since; that takes effect when the run is resumed")
     return Status(
@@ -144,7 +138,6 @@ def coordinator_status(
         parties,
         tuple(notes),
         stage=stage(folder) if state == "running" else {},
-        classes=classes,
     )
 
 
@@ -198,23 +191,6 @@ def _party(ledger: Ledger, name: str, connected: str) -> PartyStatus:
         measured=metrics[0][2] if metrics else -1,
         notes=tuple(note for (note,) in notes),
     )
-
-
-def class_lines(ledger: Ledger, named: Sequence[str] | None = None) -> tuple[str, ...]:
-    """Say of every class that the operator named whether it was added, or why it was not yet.
-
-    Args:
-        ledger: of the run.
-        named: those that coordinator.toml names now; ``None`` where that is not known.
-    """
-    found = dict(ledger.meta.get("classes", {}))
-    if named is not None:
-        agreement = agreement_of(ledger)
-        agreed = () if agreement is None else agreement.classes
-        found = {name: words for name, words in found.items() if name in {*named, *agreed}}
-        waiting = [name for name in named if name not in {*found, *agreed}]
-        found |= dict.fromkeys(waiting, "is asked about after this round")
-    return tuple(f"class {name!r} {words}" for name, words in found.items())
 
 
 def round_line(ledger: Ledger, spec: CoordinatorSpec) -> str:

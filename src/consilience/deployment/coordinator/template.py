@@ -27,7 +27,6 @@ timeout = 600                     # seconds a party may take to answer
 quorum = 0.5                      # share of the parties that must answer, or how many of them
 wait = 600                        # seconds to wait for the parties at the start
 metrics = 2                       # how often to measure, where a party's limits allow it: before and after
-# classes = ["name"]              # classes that may be added in mid-run: "consilience coordinator add-class"
 
 [method]
 aggregate = "auto"                # asks for no more than all parties' limits let leave; consilience list

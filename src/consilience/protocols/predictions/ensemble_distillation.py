@@ -89,7 +89,6 @@ _FIRST, _DIVERGED = 5, 1e3
     also_called=("fedmd",),
     any_party=True,
     summed=True,
-    grows=True,
 )
 def ensemble_distillation(
     network: NetworkView,
