@@ -1,6 +1,6 @@
 """Measure bytes and accuracy of codecs of soft labels.
 
-    python benchmarks/communication.py          # half an hour of one core; writes a page of results
+    python benchmarks/communication.py          # a quarter of an hour of one core; writes a page of results
     python benchmarks/communication.py digits-2 fashion-2
     python benchmarks/communication.py --quick  # two minutes: one problem, one seed; prints only
 
@@ -28,7 +28,7 @@ from consilience.transforms.codec import Codec
 from consilience_papers.study import Study
 
 FOLDER = Path(__file__).parent.parent / "runs" / "communication"
-SEEDS, WANTED, LOSS = 3, 20, 0.005
+SEEDS = 3
 
 _RECIPE = {"optimizer": "adam", "learning_rate": 1e-3, "first_epochs": 20, "epochs": 2}
 _NETWORK = {
@@ -56,20 +56,8 @@ PROBLEMS: dict[str, tuple[str, dict[str, Any]]] = {
 }
 
 
-def _top(k: int) -> dict[str, Any]:
-    return {"name": "top_k", "k": k}
-
-
 def _bits(bits: int) -> dict[str, Any]:
     return {"name": "quantized", "bits": bits}
-
-
-def _changed(tolerance: float) -> dict[str, Any]:
-    return {"name": "changed_rows", "tolerance": tolerance}
-
-
-def _cached(tolerance: float) -> dict[str, Any]:
-    return {"name": "cached_rows", "tolerance": tolerance, "rounds": 5}
 
 
 CODECS: tuple[list[Any], ...] = (
@@ -78,15 +66,8 @@ CODECS: tuple[list[Any], ...] = (
     ["float16"],
     [_bits(8)],
     [_bits(8), "zstd"],
+    [_bits(6), "zstd"],
     [_bits(4), "zstd"],
-    [{**_top(2), "renormalize": True}],
-    [_changed(0.05)],
-    [_cached(0.05)],
-    [_top(3), _bits(8), "zstd"],
-    [_top(3), _bits(6), "zstd"],
-    [_top(2), _bits(6), "zstd"],
-    [_top(3), _bits(6), _cached(0.05), _changed(0.05), "zstd"],
-    [_bits(4), _cached(0.05), _changed(0.1), "zstd"],
 )
 
 
@@ -118,6 +99,7 @@ def _made(problem: str, codec: list[Any], rounds: int) -> tuple[Any, Any]:
     document = {
         "name": problem,
         "methods": ["uwa"],
+        "purpose": "taught",  # the distilled models; each party's own mixture would hide what a codec costs
         "data": about["data"],
         "models": about["models"],
         "partition": partition,
@@ -134,8 +116,22 @@ def head(rounds: int) -> list[str]:
         "parties on all classes after the last round, mean ± standard deviation over seeds; the difference "
         "is to the run of the same seed without a codec. Bytes are those of all messages of a party in a "
         "round, requests and receipts too; × is how many times fewer they are, both ways together. The "
-        "bound is the largest total variation by which a row of soft labels may differ on its way; rows "
-        "that rest are not sent, and not in it.",
+        "bound is the largest total variation by which a row of soft labels may differ on its way.",
+        "",
+        "Until revision 1677d56d other codecs existed. `changed_rows` and `cached_rows` kept what was sent "
+        "at both ends, and left out rows that had not changed. `top_k` sent the largest shares of a row. "
+        "With UWA on digits and Fashion-MNIST they gave:",
+        "",
+        "| codec | times fewer bytes | difference, points |",
+        "| --- | --- | --- |",
+        "| changed_rows(0.05) | 1.7, 1.8 | -1.1, 0.8 |",
+        "| cached_rows(0.05, 5) | 1.8, 1.5 | -3.2, -0.4 |",
+        "| top_k(2, renormalized) | 3.5, 3.7 | -50.1, 0.5 |",
+        "| quantized(8) + zstd(19) | 5.2, 8.4 | 0.0, 0.6 |",
+        "| quantized(4) + cached_rows(0.05, 5) + changed_rows(0.1) + zstd(19) | 17.7, 22.5 | -19.6, -0.3 |",
+        "",
+        "They were deleted: alone they saved less than quantization and cost accuracy on digits, and they "
+        "needed 1,200 lines.",
         "",
     ]
 
@@ -150,7 +146,6 @@ def table(study: Study, problem: str, rounds: int, seeds: int) -> list[str]:
         "| --- | --- | --- | --- | --- | --- | --- |",
     ]
     plain: Mapping[str, Any] = {}
-    enough = []
     for codec in CODECS:
         made = _made(problem, codec, rounds)[1].options.get("codec") or Codec()
         label = f"{problem}, {made.name}"
@@ -159,8 +154,6 @@ def table(study: Study, problem: str, rounds: int, seeds: int) -> list[str]:
         lost = 100 * (found["accuracy"] - plain["accuracy"])
         up, down = found["up"].mean(), found["down"].mean()
         times = (plain["up"] + plain["down"]).mean() / (up + down)
-        if times >= WANTED and lost.mean() >= -100 * LOSS:
-            enough.append(f"`{made.name}`")
         cells = (
             made.name,
             f"{made.error_bound(classes):.3f}",
@@ -171,9 +164,7 @@ def table(study: Study, problem: str, rounds: int, seeds: int) -> list[str]:
             f"{times:.1f}",
         )
         lines.append(f"| {' | '.join(cells)} |")
-    reached = " and ".join(enough) if enough else "nothing"
-    wanted = f"Within {100 * LOSS:g} points at 1/{WANTED} of the bytes or less: {reached}."
-    return [*lines, "", wanted, ""]
+    return [*lines, ""]
 
 
 def spread(values: np.ndarray, digits: int) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -20,8 +19,7 @@ from consilience.tasks.lifecycle import Join
 from consilience.tasks.predictions import FitPrivate, PredictPublic
 from consilience.tasks.scores import CountRows
 from consilience.transforms.codec import chain, quantized, zstd
-from consilience.transforms.compressed_messages import Compressed, write_request
-from consilience.transforms.coordinator_compression import Compression
+from consilience.transforms.compressed_messages import Compressed, compress_tasks, write_request
 from helpers.party_sites import agreement, ask, one_party, requests
 
 
@@ -58,9 +56,8 @@ def test_what_a_party_writes_of_what_leaves(tmp_path: Path) -> None:
 
 def test_compressed_replies_are_named_as_they_were_before(tmp_path: Path) -> None:
     """Bytes and digest are those of what left; so too where an answer is given again, by another process."""
-    compression = Compression(chain(quantized(8), zstd()), agreement(), {})
-    tasks: tuple[Any, ...] = (PredictPublic(round=1), CountRows(round=1))
-    request = write_request(compression.requests({"ash": tasks})["ash"])
+    tasks = (PredictPublic(round=1), CountRows(round=1))
+    request = write_request(compress_tasks(chain(quantized(8), zstd()), tasks, agreement()))
     with PartySite(one_party, tmp_path) as site:
         ask(site, Join(agreement=agreement()))
         ask(site, FitPrivate(round=1))

@@ -35,15 +35,7 @@ from consilience.checks.protocol_case import MakeParties, ProtocolCase
 from consilience.messages.schema import Public
 from consilience.party.party import Party
 from consilience.protocols.secure_rounds import SecureAggregation
-from consilience.transforms.codec import (
-    cached_rows,
-    chain,
-    changed_rows,
-    float16,
-    quantized,
-    top_k,
-    zstd,
-)
+from consilience.transforms.codec import chain, float16, quantized, zstd
 from consilience.validation.arrays import Array
 
 NAMES = ("ash", "birch", "cedar", "damson")
@@ -138,8 +130,8 @@ def first_parties(make: MakeParties, count: int) -> MakeParties:
     return made
 
 
-_COMPRESSED = chain(top_k(2), quantized(4), cached_rows(0.02, rounds=2), changed_rows(0.01), zstd())
-_VALUES = chain(float16(), changed_rows(), zstd())
+_COMPRESSED = chain(quantized(4), zstd())
+_VALUES = chain(float16(), zstd())
 _LAPLACIAN = Deregularization("laplacian", 1e-2, gamma=1.0)
 _RULES = {
     "by itself": auto(),

@@ -22,8 +22,8 @@ from consilience.networks.incoming import (
 )
 from consilience.party.party import Party
 from consilience.tasks.base import Task
-from consilience.transforms.compressed_messages import write_request
-from consilience.transforms.coordinator_compression import Compression
+from consilience.transforms.codec import Codec
+from consilience.transforms.compressed_messages import compress_tasks, write_request
 
 
 @dataclass
@@ -126,14 +126,12 @@ class Network(ABC):
         self,
         *tasks: Task,
         to: Sequence[str] | None = None,
-        compression: Compression | None = None,
+        compression: Codec | None = None,
     ) -> Replies:
         """Have parties run tasks in one exchange; see :class:`consilience.tasks.base.NetworkView`."""
         return self._enough(self._ask(tasks, to, compression), tasks)
 
-    def ask_each(
-        self, tasks: Mapping[str, Task], *, compression: Compression | None = None
-    ) -> Replies:
+    def ask_each(self, tasks: Mapping[str, Task], *, compression: Codec | None = None) -> Replies:
         """Have every party run a task of its own; see :meth:`ask`."""
         alike = {id(task): (task,) for task in tasks.values()}
         asked = {party: alike[id(tasks[party])] for party in sorted(tasks)}
@@ -196,19 +194,23 @@ class Network(ABC):
         self,
         tasks: tuple[Task, ...],
         to: Sequence[str] | None,
-        compression: Compression | None = None,
+        compression: Codec | None = None,
     ) -> Replies:
         """The accepted replies of some parties to the same tasks; of all parties by default."""
         asked = self.parties if to is None else tuple(sorted(set(to)))
         return self._ask_parties(dict.fromkeys(asked, tasks), compression)
 
     def _ask_parties(
-        self, asked: Mapping[str, tuple[Task, ...]], compression: Compression | None
+        self, asked: Mapping[str, tuple[Task, ...]], compression: Codec | None
     ) -> Replies:
         """The accepted replies of parties, each to its tasks."""
         self._check_known(asked)
         if compression is not None:
-            asked = compression.requests(asked)
+            alike = {id(tasks): tasks for tasks in asked.values()}
+            made = {
+                key: compress_tasks(compression, tasks, self.agreed) for key, tasks in alike.items()
+            }
+            asked = {party: made[id(tasks)] for party, tasks in asked.items()}
         distinct = {id(tasks): tasks for tasks in asked.values()}  # each is encoded once
         first = {key: Request(tasks, write_request(tasks)) for key, tasks in distinct.items()}
         requests = {party: first[id(tasks)] for party, tasks in asked.items()}
@@ -218,7 +220,7 @@ class Network(ABC):
             arrivals = self.exchange(request.tasks, tuple(requests), request.data)
         else:
             arrivals = self.exchange_each(requests)
-        return self._receive(requests, arrivals, compression)
+        return self._receive(requests, arrivals)
 
     def _with_repeats(self, requests: dict[str, Request]) -> dict[str, Request]:
         """The requests, those marked that their parties had in this round; of them a new reply is wanted."""
@@ -244,19 +246,10 @@ class Network(ABC):
         if strangers := set(asked).difference(self.parties):
             raise InvalidInput(f"no party is called {min(strangers)!r}", where="network")
 
-    def _receive(
-        self,
-        requests: Mapping[str, Request],
-        arrivals: Mapping[str, Arrival],
-        compression: Compression | None = None,
-    ) -> Replies:
+    def _receive(self, requests: Mapping[str, Request], arrivals: Mapping[str, Arrival]) -> Replies:
         """Receive replies: the ones that are right; what arrived is added to :attr:`deliveries`."""
         replies, deliveries = receive(
-            requests,
-            arrivals,
-            agreement=self.agreement,
-            timeout=self.timeout,
-            compression=compression,
+            requests, arrivals, agreement=self.agreement, timeout=self.timeout
         )
         self.deliveries.extend(deliveries)
         return replies

@@ -32,9 +32,7 @@ from consilience.messages.schema import Agreement
 from consilience.messages.wire import decode
 from consilience.tasks.base import Task
 from consilience.tasks.outgoing import Outcome
-from consilience.transforms.compressed_messages import CompressedTasks
-from consilience.transforms.coordinator_compression import Compression
-from consilience.transforms.row_coder import Memory
+from consilience.transforms.compressed_messages import CompressedTasks, restore_replies
 
 LONGEST_TEXT = 1_000
 """Characters kept of a party's free text, such as the reason of a failure."""
@@ -138,7 +136,6 @@ def receive(
     *,
     agreement: Agreement | None,
     timeout: float | None,
-    compression: Compression | None = None,
 ) -> tuple[Replies, list[Delivery]]:
     """Validate what arrived, and leave out the parties whose replies are not right.
 
@@ -147,7 +144,6 @@ def receive(
         arrivals: party to what came back; every party that was asked has an entry.
         agreement: what the parties agreed on when they joined; ``None`` before that.
         timeout: seconds after which an answer no longer counts; ``None`` for no limit.
-        compression: made the requests where these are compressed.
 
     Returns:
         The replies that a protocol may use, and one entry for the ledger for each party.
@@ -158,9 +154,8 @@ def receive(
     for party, request in requests.items():
         tasks, arrival = request.tasks, arrivals[party]
         read = arrival
-        tables: dict[str, Memory] = {}
         if isinstance(tasks, CompressedTasks):
-            read, tables = _decompressed(party, tasks, arrival, compression)
+            read = _decompressed(party, tasks, arrival, agreement)
             tasks = tasks.whole
         outcome = validated(party, tasks, read, agreement=agreement, timeout=timeout)
         if isinstance(outcome, Failure):
@@ -168,8 +163,6 @@ def receive(
             missing[party] = outcome
         else:
             answers[party] = outcome
-            if compression is not None:
-                compression.accept(party, tables)
         # Of compressed replies the ledger says what they hold, accepted or not, unless they cannot be read.
         held = arrival if isinstance(read.outcome, Failure) else read
         deliveries.append(_delivery(party, request, held, outcome))
@@ -217,16 +210,16 @@ def validated(
 
 
 def _decompressed(
-    party: str, tasks: CompressedTasks, arrival: Arrival, compression: Compression | None
-) -> tuple[Arrival, dict[str, Memory]]:
-    """Return what arrived with its arrays, or why these cannot be read; and what to remember."""
-    if compression is None or isinstance(arrival.outcome, Failure):
-        return arrival, {}
+    party: str, tasks: CompressedTasks, arrival: Arrival, agreement: Agreement | None
+) -> Arrival:
+    """Return what arrived with its arrays, or why these cannot be read."""
+    if agreement is None or isinstance(arrival.outcome, Failure):
+        return arrival
     try:
-        outcome, tables = compression.decompress(party, tasks, arrival.outcome)
+        outcome: Outcome = restore_replies(party, tasks, arrival.outcome, agreement)
     except Exception as error:
-        return arrival._replace(outcome=_refused(party, error)), {}
-    return arrival._replace(outcome=outcome), tables
+        outcome = _refused(party, error)
+    return arrival._replace(outcome=outcome)
 
 
 def _refused(party: str, error: Exception) -> Failure:

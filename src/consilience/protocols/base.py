@@ -182,12 +182,6 @@ class ProtocolFactory(Generic[P]):
                 yield from cast(Any, function)(network, public, state, **chosen)
                 return
             check_codec(codec, exchanges=self.exchanges, agreed=network.agreed, options=chosen)
-            if codec.rest and not self.takes("consensus"):
-                raise InvalidInput(
-                    f"{codec.name} is for protocols with a consensus",
-                    where="codec",
-                    mend="Take changed_rows() in place of cached_rows().",
-                )
             yield from compressed_rounds(function, codec, network, public, state, chosen)
 
         return Protocol(

@@ -1,4 +1,4 @@
-"""Compression of a protocol's messages: a network that compresses, and rounds that remember what was sent."""
+"""Compression of a protocol's messages: a network that compresses, and the teacher as it arrives."""
 
 from __future__ import annotations
 
@@ -6,16 +6,14 @@ import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import numpy as np
-
-from consilience.aggregation import Aggregator, ConsensusUpdate, Teacher, replace
+from consilience.aggregation import Aggregator, Teacher
 from consilience.errors import InvalidInput
 from consilience.messages.replies import Replies
 from consilience.messages.schema import Agreement, Public
 from consilience.protocols.rounds import Round, Rounds, RoundState
 from consilience.tasks.base import NetworkView, Task, TaskGroup
 from consilience.transforms.codec import Codec
-from consilience.transforms.coordinator_compression import Compression
+from consilience.transforms.compressed_messages import task_table
 from consilience.transforms.row_coder import RowCoder
 from consilience.validation.arrays import Array
 
@@ -25,11 +23,15 @@ class CompressedNetwork:
 
     Args:
         network: the parties.
-        compression: the coordinator's end of the exchange.
+        codec: the settings.
+
+    Attributes:
+        taught: the last table that was sent, as the parties have it, shape ``(n_public, n_outputs)``.
     """
 
-    def __init__(self, network: NetworkView, compression: Compression) -> None:
-        self._network, self._compression = network, compression
+    def __init__(self, network: NetworkView, codec: Codec) -> None:
+        self._network, self._codec = network, codec
+        self.taught: Array | None = None
 
     @property
     def parties(self) -> tuple[str, ...]:
@@ -42,23 +44,26 @@ class CompressedNetwork:
         return self._network.agreed
 
     def ask(
-        self,
-        *tasks: Task,
-        to: Sequence[str] | None = None,
-        compression: Compression | None = None,
+        self, *tasks: Task, to: Sequence[str] | None = None, compression: Codec | None = None
     ) -> Replies:
         """Have parties run tasks in one exchange, compressed."""
-        return self._network.ask(*tasks, to=to, compression=compression or self._compression)
+        self._keep_taught(tasks)
+        return self._network.ask(*tasks, to=to, compression=compression or self._codec)
 
-    def ask_each(
-        self, tasks: Mapping[str, Task], *, compression: Compression | None = None
-    ) -> Replies:
+    def ask_each(self, tasks: Mapping[str, Task], *, compression: Codec | None = None) -> Replies:
         """Have every party that is named run a task of its own, compressed."""
-        return self._network.ask_each(tasks, compression=compression or self._compression)
+        self._keep_taught(tuple(tasks.values()))
+        return self._network.ask_each(tasks, compression=compression or self._codec)
 
     def require(self, *tasks: Task) -> Replies:
         """Ask like :meth:`ask`, where every party must answer; as it is."""
         return self._network.require(*tasks)
+
+    def _keep_taught(self, tasks: Sequence[Task]) -> None:
+        for task in tasks:
+            if table := task_table(self._codec, task, self.agreed):
+                name, coder = table
+                self.taught, _ = coder.read(coder.write(getattr(task, name)))
 
 
 def compressed_rounds(
@@ -71,8 +76,7 @@ def compressed_rounds(
 ) -> Rounds:
     """Run a protocol with compression.
 
-    A round's teacher is then the one that the parties have, its consensus the one before compression, and
-    its state holds what both ends know of what was sent.
+    A round's teacher is then the one that the parties have, its consensus the one before compression.
 
     Args:
         function: the protocol's rounds.
@@ -82,23 +86,9 @@ def compressed_rounds(
         state: state of the round before; ``None`` to begin.
         options: options of the protocol.
     """
-    coding = {} if state is None else state.coding
-    compression = Compression(codec, network.agreed, coding)
-    before = None if state is None else state.consensus
-    if codec.rest:
-        step = options.get("consensus") or replace()
-        options = {**options, "consensus": _resting(step, compression)}
-    view = CompressedNetwork(network, compression)
+    view = CompressedNetwork(network, codec)
     for round in function(view, public, state, **options):
-        after = round.state.consensus
-        if after is not None:
-            compression.settle(round.number, before, after)
-            before = after
-        yield dataclasses.replace(
-            round,
-            state=dataclasses.replace(round.state, coding=compression.state()),
-            teacher=_as_taught(round, compression),
-        )
+        yield dataclasses.replace(round, teacher=_as_taught(round, view.taught))
 
 
 def check_codec(
@@ -118,49 +108,29 @@ def check_codec(
         replies: Any = aggregate.outputs if isinstance(aggregate, Aggregator) else teacher
         for form in (replies, teacher):
             RowCoder(codec, form, agreed.rows, agreed.outputs)
-        if options.get("deregularize") is not None and (codec.bits or codec.tolerance):
+        if options.get("deregularize") is not None and codec.bits:
             raise InvalidInput(
                 f"{codec.name} rounds numbers, and de-regularisation multiplies their errors a millionfold",
                 where="codec",
-                mend="Take changed_rows() or zstd(), which lose nothing.",
+                mend="Take zstd(), which loses nothing.",
             )
-    elif exchanges in (None, "parameters", "models"):
-        fits = {
-            None: Codec(),
-            "parameters": Codec(bits=codec.bits, level=codec.level),
-            "models": Codec(level=codec.level),
-        }[exchanges]
-        mend = {
-            None: "Leave it out: nothing is exchanged.",
-            "parameters": "Take float16(), quantized(8) or zstd().",
-            "models": "Take zstd(): models are compressed without loss.",
-        }[exchanges]
-        if codec.settings != fits.settings:
-            raise InvalidInput(
-                f"{codec.name} is not for a protocol that exchanges {exchanges or 'nothing'}",
-                where="codec",
-                mend=mend,
-            )
+    elif exchanges is None:
+        raise InvalidInput(
+            f"{codec.name} is not for a protocol that exchanges nothing",
+            where="codec",
+            mend="Leave it out: nothing is exchanged.",
+        )
+    elif exchanges == "models" and codec.bits:
+        raise InvalidInput(
+            f"{codec.name} is not for a protocol that exchanges models",
+            where="codec",
+            mend="Take zstd(): models are compressed without loss.",
+        )
 
 
-def _resting(step: ConsensusUpdate, compression: Compression) -> ConsensusUpdate:
-    """The step, but that rows which were not asked for stay as they are."""
-
-    def update(
-        proposal: Array, previous: Array | None, memory: Mapping[str, Any]
-    ) -> tuple[Array, Mapping[str, Any]]:
-        values, memory = step.update(proposal, previous, memory)
-        rests = compression.resting()
-        if previous is None or rests is None:
-            return values, memory
-        return np.where(rests[:, None], previous, values), memory
-
-    return ConsensusUpdate(step.name, step.init, update)
-
-
-def _as_taught(round: Round, compression: Compression) -> Teacher | None:
+def _as_taught(round: Round, taught: Array | None) -> Teacher | None:
     """The teacher of a round as the parties have it."""
-    taught, teacher = compression.taught, round.teacher
+    teacher = round.teacher
     if teacher is None or taught is None or taught.shape != teacher.values.shape:
         return teacher
     return Teacher(taught, teacher.weights, teacher.parties)

@@ -25,14 +25,12 @@ class RoundState:
             first exchange, and where a protocol has none.
         memory: memory of the consensus step.
         trust: memory of the rule, and of who was left out (:attr:`.Teacher.memory`).
-        coding: the coordinator's memory of what was sent, where compression leaves out what is known.
     """
 
     round: int
     consensus: Array | None = None
     memory: Mapping[str, Any] = field(default_factory=dict)
     trust: Mapping[str, Any] = field(default_factory=dict)
-    coding: Mapping[str, Any] = field(default_factory=dict)
 
 
 @prints_no_rows

@@ -11,7 +11,7 @@ from consilience.messages.message import REGISTRY
 from consilience.messages.replies import Replies
 from consilience.messages.schema import Agreement
 from consilience.party.party import Party
-from consilience.transforms.coordinator_compression import Compression
+from consilience.transforms.codec import Codec
 from consilience.transforms.privacy_ledger import Release
 
 TaskGroup = Literal["predictions", "parameters", "models", "others"]
@@ -129,7 +129,7 @@ class NetworkView(Protocol):
         self,
         *tasks: Task,
         to: Sequence[str] | None = None,
-        compression: Compression | None = None,
+        compression: Codec | None = None,
     ) -> Replies:
         """Have the parties run the tasks, in order, in one exchange; all parties unless ``to`` names some.
 
@@ -139,9 +139,7 @@ class NetworkView(Protocol):
             QuorumLost: too few answered.
         """
 
-    def ask_each(
-        self, tasks: Mapping[str, Task], *, compression: Compression | None = None
-    ) -> Replies:
+    def ask_each(self, tasks: Mapping[str, Task], *, compression: Codec | None = None) -> Replies:
         """Have every party that is named run a task of its own, in one exchange like :meth:`ask`."""
 
     def require(self, *tasks: Task) -> Replies:

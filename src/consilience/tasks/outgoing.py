@@ -5,7 +5,7 @@ party's own machine. Every reply passes, in this order:
 
 1. the party's own privacy (:class:`~consilience.transforms.privacy.Privacy`): noise, and the charge for it,
    which no coordinator can lower;
-2. what the coordinator asked for: compression (:mod:`consilience.transforms.party_compression`); or masks,
+2. what the coordinator asked for: compression (:mod:`consilience.transforms.compressed_messages`); or masks,
    by a task that has these replies added up (:mod:`consilience.tasks.secure_sums`).
 
 What :func:`answer` returns is what leaves. A party at its own machine then writes it into its log, and stores
@@ -27,8 +27,11 @@ from consilience.party.history import forget, remember
 from consilience.party.party import Party
 from consilience.tasks.base import Task
 from consilience.tasks.foreign_errors import without_foreign_words
-from consilience.transforms.compressed_messages import CompressedTasks
-from consilience.transforms.party_compression import compress_replies, restore_tasks
+from consilience.transforms.compressed_messages import (
+    CompressedTasks,
+    compress_replies,
+    restore_tasks,
+)
 from consilience.transforms.privacy import BudgetExceeded
 
 UNSAID = "what went wrong is said at the party alone, which has a budget of privacy"
@@ -80,11 +83,9 @@ def answer(party: Party, tasks: Sequence[Task]) -> Outcome:
             return _replies(party, tasks)
         if party.agreement is None:
             raise KnowledgeRefused("nothing is compressed before the parties have joined")
-        ends: Any = {"party": party.name, "agreement": party.agreement, "memory": party.memory}
-        restored = restore_tasks(tasks, **ends)
+        restored = restore_tasks(tasks, agreement := party.agreement)
         replies = _replies(party, restored)
-        ends["memory"] = party.memory  # a protocol may have begun a new one
-        sent = compress_replies(tasks, restored, replies, **ends)
+        sent = compress_replies(tasks, restored, replies, party=party.name, agreement=agreement)
         return CompressedReplies(sent, replies)
     except Exception as error:  # a model may raise anything; the round goes on without it
         return _failed(party, error)

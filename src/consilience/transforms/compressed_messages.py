@@ -1,26 +1,24 @@
-"""Messages of a compressed exchange, and arrays and tables taken out of messages and put back.
+"""Compression of messages, at both ends.
 
 Messages stay what they are, with empty arrays in place of the ones that were taken out; these follow as bytes
-in one :class:`Compressed`.
+in one :class:`Compressed`. Each request and each answer is compressed by itself: neither end remembers what
+was sent.
 
 A *table* is an array with a row for each public row. Replies that are a table, and hold nothing else that
-the coordinator does not know, are left out whole and made again from it. Of tables both ends remember what
-was sent: the coordinator in ``RoundState.coding``, a party in its memory. A party that is late, fails or
-misses a round stays behind, and is sent what it missed. Nothing is ever put beside rows that the receiver may
-not have: a message says which exchange it goes on from, and where the two ends differ all rows are sent, or
-it is refused.
+the coordinator does not know, are left out whole and made again from it.
 
-Exchanges of a table have numbers that grow with each: that of the round, or a larger one where the same kind
-of table is sent again within a round, or another to each party.
+The coordinator calls :func:`compress_tasks` and :func:`restore_replies`, a party :func:`restore_tasks` and
+:func:`compress_replies`.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, get_args, get_origin, get_type_hints
 
 import numpy as np
 
@@ -29,7 +27,7 @@ from consilience.messages.message import REGISTRY, Brief, fields, message
 from consilience.messages.schema import Agreement
 from consilience.messages.wire import encode
 from consilience.transforms.byte_coder import compress, decompress
-from consilience.transforms.codec import Codec
+from consilience.transforms.codec import Codec, read_codec
 from consilience.transforms.number_coder import decode_numbers, encode_numbers, encoded_length
 from consilience.transforms.row_coder import RowCoder
 from consilience.validation.arrays import Array
@@ -46,14 +44,12 @@ class Compressed(Brief):
     Attributes:
         size: bytes before zstd.
         data: the bytes, shape ``(n_bytes,)``, uint8: tables first, then other arrays in their order.
-        since: number of the exchange that the rows of tables are changes since; 0 where all rows are there.
         shapes: shapes of the other arrays.
         notes: notes of the replies that were left out.
     """
 
     size: int
     data: Array
-    since: int = 0
     shapes: tuple[tuple[int, ...], ...] = ()
     notes: tuple[str, ...] = ()
 
@@ -64,19 +60,11 @@ class CompressedRequest(Brief):
 
     Attributes:
         codec: settings of the :class:`~consilience.transforms.codec.Codec` that are not the defaults.
-        heard: party to the number of its last tables that arrived, where that is not the one before.
-        told: party to the number of the last table that it was sent, where that is not the one before.
-        wanted: public rows that are asked for, a bit each, shape ``(n_bytes,)``, uint8; ``None`` for all.
         arrays: arrays of the tasks; ``None`` where they are in their places.
-        number: of the exchange, where it is not that of the round; 0 where it is.
     """
 
     codec: Mapping[str, Any]
-    heard: Mapping[str, int] = field(default_factory=dict)
-    told: Mapping[str, int] = field(default_factory=dict)
-    wanted: Array | None = None
     arrays: Compressed | None = None
-    number: int = 0
 
 
 @message
@@ -102,11 +90,6 @@ class CompressedTasks(tuple[Any, ...]):
 
     compression: CompressedRequest
     whole: tuple[Any, ...]
-
-    @property
-    def number(self) -> int:
-        """Number of the exchange, by which both ends know its tables."""
-        return self.compression.number or int(self[0].round)
 
     def __new__(
         cls, tasks: Sequence[Any], compression: CompressedRequest, whole: tuple[Any, ...] = ()
@@ -329,19 +312,6 @@ def _outputs(agreement: Agreement) -> Any:
     return "values" if agreement.kind == "regression" else "probabilities"
 
 
-def changes_since(heard: Mapping[str, int], party: str, number: int, codec: Codec) -> int:
-    """Give the number of the exchange that changes can be changes since, 0 for none.
-
-    Args:
-        heard: party to the exchange that was last heard of it, where that is not the one before.
-        party: name of the party.
-        number: number of the exchange.
-        codec: the settings.
-    """
-    last = heard.get(party, number - 1) if codec.remembers else 0
-    return last if last < number else 0
-
-
 def read_content(
     codec: Codec,
     given: Compressed,
@@ -371,7 +341,7 @@ def read_content(
         check_memory(encoded + decoded, "its arrays", where="codec")
     except InvalidInput as error:
         raise KnowledgeRefused(error.what, mend=error.mend) from error
-    tables = sum(coder.most_bytes for coder in coders)
+    tables = sum(coder.length for coder in coders)
     return decompress(codec, given.data, given.size, tables + encoded)
 
 
@@ -390,3 +360,199 @@ def write_content(
     if measure_arrays(codec, messages, shapes)[1] > _SMALL + _MOST_RATIO * len(data):
         return np.frombuffer(content, dtype=np.uint8)
     return data
+
+
+# --- the coordinator's end ------------------------------------------------------------------------------
+
+
+def compress_tasks(codec: Codec, tasks: tuple[Any, ...], agreement: Agreement) -> tuple[Any, ...]:
+    """Compress tasks, where there is something to compress in them or in the replies.
+
+    Args:
+        codec: the settings.
+        tasks: of one request.
+        agreement: what the federation agreed on.
+
+    Returns:
+        :class:`CompressedTasks`, or the tasks themselves.
+
+    Raises:
+        InvalidInput: the codec is not for tables of this kind.
+    """
+    left, content, shapes = take_arrays(codec, tasks)
+    emptied, written = list(left), b""
+    for i, task in enumerate(tasks):
+        if table := task_table(codec, task, agreement):
+            name, coder = table
+            values = getattr(task, name)
+            written += coder.write(values)
+            emptied[i] = replace(emptied[i], **{name: np.zeros((0, 0), dtype=values.dtype)})
+    replied = any(_may_compress(codec, task.reply_type) for task in tasks)
+    if not (written or shapes or replied):
+        return tasks
+    arrays = None
+    if written or shapes:
+        whole = written + content
+        data = write_content(codec, whole, emptied, shapes)
+        arrays = Compressed(size=len(whole), data=data, shapes=shapes)
+    return CompressedTasks(emptied, CompressedRequest(codec=codec.settings, arrays=arrays), tasks)
+
+
+def restore_replies(
+    party: str, asked: CompressedTasks, outcome: tuple[Any, ...], agreement: Agreement
+) -> tuple[Any, ...]:
+    """Put the arrays back into a party's replies.
+
+    Args:
+        party: name of the party.
+        asked: what it was asked.
+        outcome: what it sent.
+        agreement: what the federation agreed on.
+
+    Raises:
+        KnowledgeRefused: the bytes cannot be read.
+    """
+    if not outcome or not isinstance(outcome[-1], Compressed):
+        return outcome
+    *plain, given = outcome
+    codec = read_codec(asked.compression.codec)
+    coders = [reply_table(codec, task, agreement) for task in asked]
+    beside = [task for task, coder in zip(asked, coders, strict=True) if coder is None]
+    if len(plain) != len(beside):
+        answers = len(plain) + len(asked) - len(beside)
+        raise KnowledgeRefused(f"{answers} answers to {len(asked)} tasks")
+    most = [_most_numbers(task) for task in beside]
+    content = read_content(codec, given, filter(None, coders), plain, most)
+    made: dict[int, Any] = {}
+    for i, (task, coder) in enumerate(zip(asked, coders, strict=True)):
+        if coder is not None:
+            values, content = coder.read(content)
+            made[i] = _table_reply(task, values, party, given.notes, agreement)
+    others = iter(put_arrays(codec, plain, content, given.shapes))
+    return tuple(made[i] if i in made else next(others) for i in range(len(asked)))
+
+
+def _table_reply(
+    task: Any, values: Array, party: str, notes: tuple[str, ...], agreement: Agreement
+) -> Any:
+    """Make the reply to a task from its table and from what the coordinator knows."""
+    given = {
+        "party": party,
+        "round": task.round,
+        "public": agreement.public,
+        "classes": agreement.classes,
+        "kind": getattr(task, "outputs", None),
+        "absent": not values.any(),  # scores are 0 on every row of a party without rows alone
+        "values": values[:, 0] if lossy_forms(task.reply_type)["values"] == "scores" else values,
+        "notes": notes,
+    }
+    return task.reply_type(
+        **{field.name: given[field.name] for field in dataclasses.fields(task.reply_type)}
+    )
+
+
+def _most_numbers(task: Any) -> int | None:
+    """Most numbers of an array in the reply to a task; ``None`` where it does not say how many it wants."""
+    if "numbers" not in lossy_forms(task.reply_type).values():
+        return None
+    size = getattr(task, "size", None)
+    return size if isinstance(size, int) else None
+
+
+def _may_compress(codec: Codec, kind: type[Any]) -> bool:
+    """Tell whether a codec has something to do in a kind of reply."""
+    forms = lossy_forms(kind).values()
+    return any(form != "numbers" or codec.bits for form in forms) or (
+        codec.level > 0 and _holds_arrays(kind)
+    )
+
+
+def _holds_arrays(kind: Any) -> bool:
+    """Tell whether a kind of message has fields with arrays, also within other messages."""
+    return any(_names_array(hint) for hint in get_type_hints(kind).values())
+
+
+def _names_array(hint: Any) -> bool:
+    """Tell whether a type is an array, or holds arrays."""
+    if get_origin(hint) is np.ndarray:
+        return True
+    if isinstance(hint, type) and REGISTRY.get(hint.__name__) is hint:
+        return _holds_arrays(hint)
+    return any(_names_array(one) for one in get_args(hint))
+
+
+# --- a party's end --------------------------------------------------------------------------------------
+
+
+def restore_tasks(tasks: CompressedTasks, agreement: Agreement) -> tuple[Any, ...]:
+    """Put the arrays of a request back into its tasks.
+
+    Args:
+        tasks: the tasks, as they arrived.
+        agreement: what the federation agreed on.
+
+    Raises:
+        KnowledgeRefused: the request cannot be read.
+    """
+    given = tasks.compression.arrays
+    if given is None:
+        return tuple(tasks)
+    codec = read_codec(tasks.compression.codec)
+    tables = {
+        i: table
+        for i, task in enumerate(tasks)
+        if (table := task_table(codec, task, agreement)) and not getattr(task, table[0]).size
+    }
+    content = read_content(codec, given, [coder for _, coder in tables.values()], tasks)
+    restored = list(tasks)
+    for i, (name, coder) in tables.items():
+        values, content = coder.read(content)
+        if not np.isfinite(values).all():
+            raise KnowledgeRefused(f"{name} holds NaN or infinite numbers")
+        restored[i] = replace(tasks[i], **{name: values})
+    return put_arrays(codec, restored, content, given.shapes)
+
+
+def compress_replies(
+    asked: CompressedTasks,
+    tasks: Sequence[Any],
+    replies: tuple[Any, ...],
+    *,
+    party: str,
+    agreement: Agreement,
+) -> tuple[Any, ...]:
+    """Take the arrays out of replies that the coordinator wants compressed.
+
+    Args:
+        asked: the tasks as they arrived, with the compression that the coordinator wants.
+        tasks: the tasks, with their arrays.
+        replies: a reply to each.
+        party: name of the party.
+        agreement: what the federation agreed on.
+
+    Returns:
+        The replies that are no tables, and one :class:`Compressed`; the replies as they are where there is
+        nothing to compress.
+
+    Raises:
+        KnowledgeRefused: a reply would be refused on arrival.
+        InvalidInput: a number is beyond the range of the codec.
+    """
+    codec = read_codec(asked.compression.codec)
+    coders = [reply_table(codec, task, agreement) for task in tasks]
+    others, written, notes = list[Any](), b"", list[str]()
+    for task, reply, coder in zip(tasks, replies, coders, strict=True):
+        # What would be refused on arrival is not even written: NaN has no bytes in most codecs.
+        if lossy_forms(type(reply)):
+            reply.validate(party=party, task=task, agreement=agreement)
+        if coder is None:
+            others.append(reply)
+        else:
+            written += coder.write(reply.values)
+            notes += getattr(reply, "notes", ())
+    left, content, shapes = take_arrays(codec, others)
+    if len(others) == len(replies) and not shapes:
+        return replies
+    whole = written + content
+    data = write_content(codec, whole, left, shapes)
+    return (*left, Compressed(size=len(whole), data=data, shapes=shapes, notes=tuple(notes)))

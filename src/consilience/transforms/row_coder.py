@@ -1,19 +1,6 @@
-"""Compression of tables of public rows, such as predictions: rows as bytes, and the memory of both ends.
+"""Compression of tables of public rows, such as predictions: rows as bytes.
 
-A row is written as a few bytes that do not depend on any other row. That makes the rest simple: a row is
-unchanged when its bytes are, and whatever rows arrive can stand beside the ones that came before.
-
-A :class:`RowCoder` does it for one table that goes from one sender to one receiver or several, round after
-round. Its functions are pure; what either end remembers is a mapping of arrays, ``{}`` at the start:
-
-    sender      ``memory = update(values, memory, round)``, then ``write(memory, since)`` for a receiver that
-                last heard in round ``since``, 0 for never
-    receiver    ``arrived, rest = read(content, since)``, then ``memory = take(arrived, memory, round)`` and
-                ``values(memory)``
-
-The memory keeps for every row the round in which the receiver was last told of it, so that a receiver who
-missed some rounds is sent what changed in them, and no more. Where a table is sent more than once in a round,
-the number of its exchange stands in place of the round (:mod:`.compressed_messages`).
+A row is written as a few bytes that do not depend on any other row.
 """
 
 from __future__ import annotations
@@ -29,7 +16,6 @@ from consilience.transforms.codec import Codec
 from consilience.validation.arrays import Array
 from consilience.validation.printing import prints_no_rows
 
-Memory = Mapping[str, Array]
 TableForm = Literal["probabilities", "logits", "values", "scores"]
 
 _EXACT: Mapping[TableForm, str] = {
@@ -46,22 +32,8 @@ _STEPS = 1900.0
 
 @prints_no_rows
 @dataclass(frozen=True)
-class Arrived:
-    """Rows that were received.
-
-    Attributes:
-        which: row numbers, or ``None`` for all.
-        rows: their bytes, shape ``(n_which, width)``.
-    """
-
-    which: Array | None
-    rows: Array
-
-
-@prints_no_rows
-@dataclass(frozen=True)
 class RowCoder:
-    """Compression of one table: its rows as bytes, and what both ends remember of them.
+    """Compression of one table.
 
     Args:
         codec: the settings.
@@ -70,7 +42,7 @@ class RowCoder:
         columns: numbers in a row.
 
     Raises:
-        InvalidInput: the codec is for probabilities, and these are not; more shares than there are.
+        InvalidInput: the codec is for probabilities, and these are not.
     """
 
     codec: Codec
@@ -79,177 +51,90 @@ class RowCoder:
     columns: int
 
     def __post_init__(self) -> None:
-        codec, name = self.codec, self.codec.name
-        shortened = 0 < codec.bits <= 8 or codec.largest > 0
-        if shortened and self.form in ("logits", "values"):
+        if 0 < self.codec.bits <= 8 and self.form in ("logits", "values"):
             raise InvalidInput(
-                f"{name} is for probabilities, and {self.form} are sent",
+                f"{self.codec.name} is for probabilities, and {self.form} are sent",
                 where="codec",
-                mend="Take float16(), changed_rows() or zstd(), or an aggregator of probabilities.",
-            )
-        if self.form == "probabilities" and codec.largest > self.columns:
-            raise InvalidInput(
-                f"{name} of {self.columns} classes",
-                where="codec",
-                mend=f"Keep {self.columns - 1} shares or fewer.",
+                mend="Take float16() or zstd(), or an aggregator of probabilities.",
             )
 
-    # --- the sender ---
+    @property
+    def length(self) -> int:
+        """Bytes that :meth:`write` gives."""
+        if self.codec.level:
+            return self.count * len(self._widths)
+        return (self.count * sum(self._widths) + 7) // 8
 
-    def update(
-        self, values: Array, memory: Memory, round: int, wanted: Array | None = None
-    ) -> Memory:
-        """Compute the sender's memory after this round.
+    def write(self, values: Array) -> bytes:
+        """Write the bytes of the table, before zstd.
+
+        Before zstd they are whole bytes, column by column, so that like stands beside like. Without zstd no
+        bit is unused.
 
         Args:
             values: shape ``(count, columns)``, or ``(count,)``.
-            memory: memory of the round before, ``{}`` to begin anew.
-            round: the round.
-            wanted: mask of the rows that were asked for, shape ``(count,)``; all by default.
-
-        Returns:
-            ``rows``, the bytes, ``(count, width)``; ``rounds``, when a row was last sent, ``(count,)``;
-            ``round``.
 
         Raises:
             InvalidInput: a number that 16 bits cannot hold.
         """
         rows = self._bytes_of(np.reshape(values, (self.count, self.columns)))
-        rounds = np.full(self.count, round, dtype=np.int64)
-        if memory and self.codec.remembers:
-            moves = self._moved(rows, memory["rows"])
-            if wanted is not None:
-                moves &= wanted
-            rows = np.where(moves[:, None], rows, memory["rows"])
-            rounds = np.where(moves, rounds, memory["rounds"])
-        return {"rows": rows, "rounds": rounds, "round": np.array(round)}
+        if self.codec.level:
+            return rows.T.tobytes()
+        return np.packbits(np.unpackbits(rows, axis=1)[:, self._used]).tobytes()
 
-    def write(self, memory: Memory, since: int) -> bytes:
-        """Write the bytes for a receiver who last heard in round ``since``, before zstd."""
-        rows, which = memory["rows"], memory["rounds"] > since
-        if since == 0:
-            return self._packed(rows)
-        return np.packbits(which).tobytes() + self._packed(rows[which])
+    def read(self, content: bytes) -> tuple[Array, bytes]:
+        """Read the table at the start of ``content``.
 
-    # --- the receiver ---
-
-    def read(self, content: bytes, since: int) -> tuple[Arrived, bytes]:
-        """Read the rows at the start of ``content``; give them, and the bytes after them.
+        Returns:
+            The numbers, shape ``(count, columns)``: probabilities on the simplex, in float32; and the bytes
+            after them.
 
         Raises:
             KnowledgeRefused: these bytes are no rows of this table.
         """
-        which: Array | None = None
-        count = self.count
-        if since > 0:
-            length = (self.count + 7) // 8
-            marks = np.unpackbits(np.frombuffer(content[:length], np.uint8))
-            if len(marks) < self.count or marks[self.count :].any():
-                raise KnowledgeRefused("which rows were sent cannot be read")
-            which = np.flatnonzero(marks[: self.count])
-            content, count = content[length:], len(which)
-        length = self._packed_length(count)
-        if len(content) < length:
-            raise KnowledgeRefused(f"{len(content)} bytes, expected {length} of {count} rows")
-        rows = self._unpacked(content[:length], count)
-        self._check(rows)
-        return Arrived(which, rows), content[length:]
-
-    def take(self, arrived: Arrived, memory: Memory, round: int) -> Memory:
-        """Compute the receiver's memory once these rows have come: ``rows`` and ``round``.
-
-        Args:
-            arrived: the rows.
-            memory: memory of the round before, ``{}`` for none.
-            round: the round.
-
-        Raises:
-            KnowledgeRefused: a part of the rows came, and nothing is known of the others.
-        """
-        if arrived.which is None:
-            return {"rows": arrived.rows, "round": np.array(round)}
-        if "rows" not in memory or memory["rows"].shape != (self.count, len(self.widths)):
-            raise KnowledgeRefused("changed rows came, and nothing is known of the others")
-        rows = memory["rows"].copy()
-        rows[arrived.which] = arrived.rows
-        return {"rows": rows, "round": np.array(round)}
-
-    def values(self, rows: Array) -> Array:
-        """Decode some rows, shape ``(n, columns)``: probabilities on the simplex, in float32."""
-        exact = np.dtype(_EXACT[self.form]).newbyteorder("=")
-        if self.form == "scores" and self.codec.bits:
-            return np.asarray(np.sinh(_joined(rows, "<i2") / _STEPS).astype(exact))
-        if self.form != "probabilities" or not (self.codec.bits or self.codec.largest):
-            numbers = _joined(rows, "<f2" if self.codec.bits else _EXACT[self.form])
-            return np.asarray(numbers.astype(exact))
-        indices, shares = self._shares(rows)
-        shares = shares / shares.sum(axis=1, keepdims=True)
-        if indices is None:
-            return np.asarray(shares.astype(exact))
-        whole = np.zeros((len(rows), self.columns), dtype=exact)
-        if self._leaves:
-            whole += (shares[:, -1:] / (self.columns - self._kept)).astype(exact)
-        np.put_along_axis(whole, indices, shares[:, : self._kept].astype(exact), axis=1)
-        return whole
-
-    # --- one row ---
+        if len(content) < self.length:
+            raise KnowledgeRefused(
+                f"{len(content)} bytes, expected {self.length} of {self.count} rows"
+            )
+        rows = self._unpacked(content[: self.length])
+        return self._values(rows), content[self.length :]
 
     @property
-    def widths(self) -> tuple[int, ...]:
+    def _widths(self) -> tuple[int, ...]:
         """Number of its 8 bits that each byte of a row uses."""
-        size = np.dtype(_EXACT[self.form]).itemsize
-        if self.form == "scores":
-            return (8,) * (2 if self.codec.bits else size) * self.columns
-        if 0 < self.codec.bits <= 8:
-            sent = self._kept - (not self._leaves)
-            return self._index_widths + (self.codec.bits,) * sent
-        return self._index_widths + (8,) * (2 if self.codec.bits else size) * self._kept
+        if self._shares:
+            return (self.codec.bits,) * (self.columns - 1)  # the last share follows from the others
+        size = 2 if self.codec.bits else np.dtype(_EXACT[self.form]).itemsize
+        return (8,) * size * self.columns
 
     @property
-    def _kept(self) -> int:
-        """Numbers of a row that are sent."""
-        listed = self.form == "probabilities" and self.codec.largest
-        return self.codec.largest if listed else self.columns
+    def _shares(self) -> bool:
+        """Whether a row is multiples of 1/N that sum to 1."""
+        return self.form == "probabilities" and 0 < self.codec.bits <= 8
 
     @property
-    def _leaves(self) -> bool:
-        """Existence of one more number, the rest beside the kept shares; it follows from the others."""
-        return self._kept < self.columns and not self.codec.renormalized
+    def _levels(self) -> int:
+        """N, the largest number of that many bits."""
+        return (1 << self.codec.bits) - 1
 
     @property
-    def _index_widths(self) -> tuple[int, ...]:
-        """Bits of the bytes that name the classes of the shares."""
-        if self._kept == self.columns:
-            return ()
-        bits = (self.columns - 1).bit_length()
-        return ((bits,) if bits <= 8 else (8, bits - 8)) * self._kept
+    def _used(self) -> Array:
+        """Mask of the used bits of a row, shape ``(8 len(widths),)``; the lower ones of every byte."""
+        unused = 8 - np.array(self._widths, dtype=int)
+        return (np.arange(8) >= unused[:, None]).ravel()
 
     def _bytes_of(self, values: Array) -> Array:
-        """Rows as bytes, shape ``(n, len(widths))``."""
-        bits = self.codec.bits
-        if self.form == "scores" and bits:
+        """Rows as bytes, shape ``(count, len(widths))``."""
+        if not self.codec.bits:
+            return _split(values, _EXACT[self.form])
+        if self.form == "scores":
             steps = np.rint(np.arcsinh(values.astype(np.float64)) * _STEPS)
             return _split(np.clip(steps, -32767, 32767), "<i2")
-        if self.form != "probabilities" or not (bits or self.codec.largest):
-            return self._rounded(values) if bits else _split(values, _EXACT[self.form])
-        shares, indices = values.astype(np.float64), np.zeros((len(values), 0), dtype=np.uint8)
-        shares = shares / shares.sum(axis=1, keepdims=True)
-        if self._kept < self.columns:
-            order = np.argsort(-shares, axis=1, kind="stable")[:, : self._kept]
-            shares = np.take_along_axis(shares, order, axis=1)
-            indices = _split(order, "<u2" if self.columns > 256 else "<u1")
-            if self._leaves:
-                left = np.maximum(1 - shares.sum(axis=1, keepdims=True), 0)
-                shares = np.concatenate([shares, left], axis=1)
-            shares = shares / shares.sum(axis=1, keepdims=True)
-        if 0 < bits <= 8:
-            written = nearest_multiples(shares, _levels(bits))[:, :-1].astype(np.uint8)
-        else:
-            written = _split(shares[:, : self._kept], "<f2" if bits else "<f4")
-        return np.concatenate([indices, written], axis=1)
-
-    def _rounded(self, values: Array) -> Array:
-        """Rows as bytes of 16-bit floats."""
+        if self.form == "probabilities":
+            values = values.astype(np.float64)
+            values = values / values.sum(axis=1, keepdims=True)
+        if self._shares:
+            return nearest_multiples(values, self._levels)[:, :-1].astype(np.uint8)
         largest = float(np.abs(values).max(initial=0))
         if largest > float(np.finfo(np.float16).max):
             raise InvalidInput(
@@ -259,87 +144,39 @@ class RowCoder:
             )
         return _split(values, "<f2")
 
-    def _shares(self, rows: Array) -> tuple[Array | None, Array]:
-        """Classes ``(n, kept)``, or ``None`` for all, and their shares before rescaling, what is left
-        last."""
-        split = len(self._index_widths)
-        indices: Array | None = None
-        if split:
-            indices = _joined(rows[:, :split], "<u2" if self.columns > 256 else "<u1")
-            indices = indices.astype(np.intp)
-        written = rows[:, split:]
-        if 0 < self.codec.bits <= 8:
-            first = written.astype(np.float64)
-            last = _levels(self.codec.bits) - first.sum(axis=1, keepdims=True)
-            return indices, np.concatenate([first, last], axis=1)
-        first = _joined(written, "<f2" if self.codec.bits else "<f4").astype(np.float64)
-        if not self._leaves:
-            return indices, first
-        # Rounding may leave a little less than nothing.
-        left = np.maximum(1 - first.sum(axis=1, keepdims=True), 0)
-        return indices, np.concatenate([first, left], axis=1)
-
-    def _check(self, rows: Array) -> None:
-        """Raise ``KnowledgeRefused`` unless bytes from elsewhere are rows that could have been sent."""
-        if self.form != "probabilities" or not (self.codec.bits or self.codec.largest):
-            return  # any bytes are numbers; what these must be, their message knows
-        with np.errstate(invalid="ignore"):  # infinity minus infinity is NaN, and refused below
-            indices, shares = self._shares(rows)
-        if indices is not None:
-            ordered = np.sort(indices, axis=1)
-            twice = (np.diff(ordered, axis=1) == 0).any()
-            if len(rows) and (ordered.max() >= self.columns or twice):
-                raise KnowledgeRefused("a share is of no class, or two of the same")
-        if not (np.isfinite(shares).all() and (shares >= 0).all()):
-            raise KnowledgeRefused("shares are negative, infinite or NaN")
-        whole = _levels(self.codec.bits) if 0 < self.codec.bits <= 8 else 1
-        if (np.abs(shares.sum(axis=1) - whole) > 0.01).any():
-            raise KnowledgeRefused("shares do not sum to 1")
-
-    def _moved(self, rows: Array, known: Array) -> Array:
-        """Mask of the rows that are further from what is known of them than may be, shape ``(count,)``."""
-        moved = np.asarray((rows != known).any(axis=1))
-        tolerance = self.codec.tolerance or 0.0
-        if tolerance > 0 and moved.any():
-            apart = np.abs(self.values(rows[moved]) - self.values(known[moved]))
-            if self.form == "probabilities":
-                moved[moved] = apart.sum(axis=1) / 2 > tolerance
-            else:
-                moved[moved] = apart.max(axis=1) > tolerance
-        return moved
-
-    # --- rows in a message ---
-
-    def _packed(self, rows: Array) -> bytes:
-        """Bytes of a message: before zstd whole ones, column by column, as alike stands by alike; else no bit
-        unused."""
+    def _unpacked(self, content: bytes) -> Array:
+        """Rows of packed bytes."""
+        flat, width = np.frombuffer(content, dtype=np.uint8), len(self._widths)
         if self.codec.level:
-            return rows.T.tobytes()
-        return np.packbits(np.unpackbits(rows, axis=1)[:, self._used]).tobytes()
-
-    def _packed_length(self, count: int) -> int:
-        if self.codec.level:
-            return count * len(self.widths)
-        return (count * sum(self.widths) + 7) // 8
-
-    def _unpacked(self, content: bytes, count: int) -> Array:
-        flat = np.frombuffer(content, dtype=np.uint8)
-        if self.codec.level:
-            return np.ascontiguousarray(flat.reshape(len(self.widths), count).T)
-        bits, used = np.zeros((count, 8 * len(self.widths)), dtype=np.uint8), sum(self.widths)
-        bits[:, self._used] = np.unpackbits(flat, count=count * used).reshape(count, used)
+            return np.ascontiguousarray(flat.reshape(width, self.count).T)
+        used = sum(self._widths)
+        bits = np.zeros((self.count, 8 * width), dtype=np.uint8)
+        bits[:, self._used] = np.unpackbits(flat, count=self.count * used).reshape(self.count, used)
         return np.packbits(bits, axis=1)
 
-    @property
-    def _used(self) -> Array:
-        """Mask of the used bits of a row, shape ``(8 len(widths),)``; the lower ones of every byte."""
-        unused = 8 - np.array(self.widths, dtype=int)
-        return (np.arange(8) >= unused[:, None]).ravel()
-
-    @property
-    def most_bytes(self) -> int:
-        """Most bytes that :meth:`write` can give."""
-        return (self.count + 7) // 8 + self._packed_length(self.count)
+    def _values(self, rows: Array) -> Array:
+        """Numbers of rows of bytes."""
+        exact = np.dtype(_EXACT[self.form]).newbyteorder("=")
+        bits = self.codec.bits
+        if self.form == "scores" and bits:
+            return np.asarray(np.sinh(_joined(rows, "<i2") / _STEPS).astype(exact))
+        if self.form != "probabilities" or not bits:
+            # Any bytes are numbers; what these must be, their message knows.
+            numbers = _joined(rows, "<f2" if bits else _EXACT[self.form])
+            return np.asarray(numbers.astype(exact))
+        whole = 1
+        if self._shares:
+            whole = self._levels
+            first = rows.astype(np.float64)
+            shares = np.concatenate([first, whole - first.sum(axis=1, keepdims=True)], axis=1)
+        else:
+            shares = _joined(rows, "<f2").astype(np.float64)
+        if not (np.isfinite(shares).all() and (shares >= 0).all()):
+            raise KnowledgeRefused("shares are negative, infinite or NaN")
+        total = shares.sum(axis=1, keepdims=True)
+        if (np.abs(total - whole) > 0.01).any():
+            raise KnowledgeRefused("shares do not sum to 1")
+        return np.asarray((shares / total).astype(exact))
 
 
 def nearest_multiples(shares: Array, levels: int) -> Array:
@@ -359,11 +196,6 @@ def nearest_multiples(shares: Array, levels: int) -> Array:
     missing = levels - whole.sum(axis=1, keepdims=True)
     rank = np.argsort(np.argsort(whole - scaled, axis=1, kind="stable"), axis=1, kind="stable")
     return np.asarray((whole + (rank < missing)).astype(np.int64))
-
-
-def _levels(bits: int) -> int:
-    """Largest multiple that b bits can hold."""
-    return (1 << bits) - 1
 
 
 def _split(values: Array, kind: str) -> Array:

@@ -92,8 +92,8 @@ def communication(study: Study, size: str = "cpu") -> Exhibit:
         [
             *(about(name, how) for name, how in sizes.items()),
             "Bytes are of all messages of a client, both ways, requests and receipts too; not of the public "
-            "rows, which clients of SCAFFOLD need not have. “Coded”: the three "
-            "largest numbers of a soft label in 8 bits each, compressed; a density ratio is sent as it is. "
+            "rows, which clients of SCAFFOLD need not have. “Coded”: a soft "
+            "label in 8 bits a class, compressed; a density ratio is sent as it is. "
             "“Times fewer”: bytes of SCAFFOLD until its mean over repetitions is highest, over those of the "
             "rule until its own is as high, a dash where it never is; both have the same networks. "
             "SCAFFOLD's rate is chosen by the labels of the public rows, which it does not train on. The "

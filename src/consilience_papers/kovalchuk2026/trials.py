@@ -17,7 +17,7 @@ from consilience.federation.history import History
 from consilience.messages.replies import Metrics
 from consilience.protocols import Protocol, ensemble_distillation, local_only, scaffold
 from consilience.tasks.base import bookkeeping_tasks
-from consilience.transforms.codec import chain, quantized, top_k, zstd
+from consilience.transforms.codec import chain, quantized, zstd
 from consilience_papers.kovalchuk2026 import problems
 from consilience_papers.kovalchuk2026.problems import Size
 
@@ -43,7 +43,7 @@ def taught(
         share: of the classes that a client holds.
         rule: by its name in tables.
         size: the fields of a :class:`~consilience_papers.kovalchuk2026.problems.Size`.
-        coded: whether soft labels are sent as their three largest numbers in 8 bits, compressed.
+        coded: whether soft labels are sent in 8 bits, compressed.
         repetition: which draw.
 
     Returns:
@@ -60,7 +60,7 @@ def taught(
     aggregate = _watched(problems.rule(rule, given), lambda: between.append(federation.evaluate(0)))
     protocol = ensemble_distillation(aggregate=aggregate, rounds=how.rounds)
     if coded:
-        protocol = protocol.compressed(chain(top_k(3), quantized(8), zstd()))
+        protocol = protocol.compressed(chain(quantized(8), zstd()))
     history = federation.run(protocol, progress=False)
     names, labels = federation.network.agreed.classes, given.public_labels
     assert labels is not None

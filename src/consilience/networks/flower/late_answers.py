@@ -34,7 +34,7 @@ class LateAnswers:
             arrival: what came back.
             agreed: the agreement of the parties.
         """
-        if not _predicted(tasks) or isinstance(tasks, CompressedTasks):
+        if not _predicted(tasks):
             return False
         if late.round <= self._heard.get(late.party, -1):
             return False
@@ -96,4 +96,7 @@ def late_delivery(party: str, request: Request) -> Delivery:
 
 
 def _predicted(tasks: Sequence[object]) -> bool:
-    return any(isinstance(task, Task) and task.reply_type is Predictions for task in tasks)
+    """Tell whether uncompressed predictions are asked for."""
+    return not isinstance(tasks, CompressedTasks) and any(
+        isinstance(task, Task) and task.reply_type is Predictions for task in tasks
+    )

@@ -30,7 +30,6 @@ from consilience.networks.incoming import (
 )
 from consilience.tasks.base import Task
 from consilience.tasks.lifecycle import Describe
-from consilience.transforms.coordinator_compression import Compression
 
 if TYPE_CHECKING:
     from flwr.app import Message
@@ -324,14 +323,8 @@ class FlowerNetwork(Network):
         joined = self.agreement is not None and all(one.tasks for one in requests.values())
         return joined and enough <= len(said) and now >= said[enough - 1] + self.grace
 
-    def _receive(
-        self,
-        requests: Mapping[str, Request],
-        arrivals: Mapping[str, Arrival],
-        compression: Compression | None = None,
-    ) -> Replies:
-        replies = super()._receive(requests, arrivals, compression)
-        return replies if compression else self._late.added_to(replies, requests)
+    def _receive(self, requests: Mapping[str, Request], arrivals: Mapping[str, Arrival]) -> Replies:
+        return self._late.added_to(super()._receive(requests, arrivals), requests)
 
     def _message(self, request: bytes, node: int, seconds: float, round: int, to: str) -> Message:
         app = flwr()
