@@ -18,7 +18,6 @@ from sklearn.naive_bayes import GaussianNB
 from consilience import Federation, Party, ensemble_distillation
 from consilience.aggregation import (
     avg,
-    class_holders,
     coordinate_median,
     count_weighted,
     entropy_weighted,
@@ -28,9 +27,9 @@ from consilience.aggregation import (
     sharpened_mean,
     suwa,
     trimmed_mean,
-    true_labels,
     uwa,
 )
+from consilience.aggregation.references import class_holders, true_labels
 from consilience.checks import check_aggregator
 from consilience.errors import InvalidInput, QuorumLost
 from helpers.replies import replies

@@ -18,7 +18,6 @@ from consilience.aggregation.choosing import *
 from consilience.aggregation.classification import *
 from consilience.aggregation.consensus import ConsensusUpdate, anderson, damped, replace
 from consilience.aggregation.deregularization import Deregularization
-from consilience.aggregation.references import class_holders, true_labels
 from consilience.aggregation.regression import *
 from consilience.aggregation.reliability import *
 from consilience.aggregation.rivals import *
@@ -33,11 +32,9 @@ __all__ = [
     "Stack",
     "Teacher",
     "anderson",
-    "class_holders",
     "damped",
     "onto_simplex",
     "replace",
-    "true_labels",
 ]
 __all__ += classification.__all__
 __all__ += reliability.__all__

@@ -11,7 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from consilience.aggregation import Aggregator, class_holders, true_labels
+from consilience.aggregation import Aggregator
+from consilience.aggregation.references import class_holders, true_labels
 from consilience.data import (
     DATASETS,
     PARTITIONS,

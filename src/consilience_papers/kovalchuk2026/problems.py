@@ -19,7 +19,8 @@ from typing import Any
 
 import numpy as np
 
-from consilience.aggregation import AGGREGATORS, Aggregator, class_holders, suwa
+from consilience.aggregation import AGGREGATORS, Aggregator, suwa
+from consilience.aggregation.references import class_holders
 from consilience.experiments import SimulatedParties, gather, parse_spec
 
 PARTIES = 10
