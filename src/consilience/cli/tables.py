@@ -139,7 +139,7 @@ def check_table(
 
 def _read_schema(path: Path) -> Schema:
     """The columns agreed on."""
-    from consilience.data.files import check_is_file
+    from consilience.data.file_sizes import check_is_file
     from consilience.files import check_format, read_text
     from consilience.validation.table_schema import Schema
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from consilience.data.csv_files import read_csv
-from consilience.data.files import check_is_file, check_unpacked_size
+from consilience.data.file_sizes import check_is_file, check_unpacked_size
 from consilience.data.npz import array_names, read_arrays
 from consilience.errors import InvalidInput, MissingExtra, nearest
 from consilience.validation.arrays import Array

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from consilience.data.files import check_is_file, check_unpacked_size
+from consilience.data.file_sizes import check_is_file, check_unpacked_size
 from consilience.errors import InvalidInput
 from consilience.validation.arrays import Array
 
