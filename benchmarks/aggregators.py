@@ -30,7 +30,8 @@ import numpy as np
 from page import write
 
 from consilience import Federation, ensemble_distillation
-from consilience.aggregation import AGGREGATORS, class_holders, density_ratio, suwa
+from consilience.aggregation import AGGREGATORS, density_ratio, suwa
+from consilience.aggregation.references import class_holders
 from consilience.experiments import SimulatedParties, gather, parse_spec
 from consilience.messages.replies import Replies
 from consilience.networks import LocalNetwork

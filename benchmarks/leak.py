@@ -28,11 +28,11 @@ from rebuilding import distances, nearest, table_of
 
 from consilience.checks.attacks import (
     area_under_curve,
-    attack_run,
     confidence_likelihood,
     public_row_likelihood,
     true_positives,
 )
+from consilience.checks.attacks.finished_run import attack_run
 from consilience.checks.attacks.membership import highest_area
 from consilience.checks.attacks.shadows import Candidates, RecordedNetwork, Shadows, on_one_scale
 from consilience.data import load
@@ -44,8 +44,9 @@ from consilience.messages.replies import Failure
 from consilience.messages.schema import Public
 from consilience.numerics.class_sums import PublicBasis
 from consilience.numerics.feature_space import public_feature_space
-from consilience.protocols import Protocol, ensemble_distillation, private_sums
+from consilience.protocols import Protocol, ensemble_distillation
 from consilience.protocols.methods import AGGREGATORS
+from consilience.protocols.predictions.private_sums import private_sums
 from consilience.tasks.class_sums import SumClasses
 from consilience.tasks.outgoing import answer
 from consilience.tasks.predictions import Distill, PredictPublic

@@ -20,7 +20,7 @@ from torch import nn
 from consilience import Federation, Party
 from consilience.learners import make
 from consilience.numerics.randomness import limited_threads
-from consilience.protocols import averaged_distillation
+from consilience.protocols.models.model_exchange import averaged_distillation
 
 ROWS, OUTPUTS, EPOCHS, BATCH, RATE, DECAY, ROUNDS = 3000, 10, 10, 64, 1e-3, 3e-4, 5
 NETWORKS: dict[str, Mapping[str, Any]] = {

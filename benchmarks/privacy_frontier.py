@@ -33,7 +33,7 @@ from consilience.learners import as_learner
 from consilience.messages.replies import Predictions
 from consilience.numerics.class_sums import Features
 from consilience.numerics.randomness import SystemNoise, limited_threads
-from consilience.protocols import private_sums
+from consilience.protocols.predictions.private_sums import private_sums
 from consilience.transforms.accounting import NoisyTraining, gaussian_mu
 from consilience.transforms.budget import Budget
 from consilience.transforms.mechanisms import Mechanism

@@ -42,7 +42,8 @@ from consilience.numerics.class_sums import (
     class_sums,
     fitted_values,
 )
-from consilience.protocols import Protocol, local_only, private_sums
+from consilience.protocols import Protocol, local_only
+from consilience.protocols.predictions.private_sums import private_sums
 from consilience.tasks.class_sums import features_by, public_basis
 from consilience.transforms.accounting import gaussian_mu
 from consilience.transforms.budget import Budget

@@ -21,7 +21,7 @@ from private_sums import DELTA, PROBLEMS, Split, outcomes, parties, score, split
 from consilience.messages.schema import Public
 from consilience.numerics.class_sums import SCALE, class_ratios, class_sums
 from consilience.numerics.randomness import SystemNoise
-from consilience.protocols import private_sums
+from consilience.protocols.predictions.private_sums import private_sums
 from consilience.protocols.secure_rounds import SecureAggregation
 from consilience.tasks.class_sums import features_by, public_basis
 from consilience.transforms.accounting import gaussian_mu

@@ -39,7 +39,7 @@ sys.meta_path.insert(0, Absent)
 """
 RUN = """
 import os, time
-from consilience.cli import main
+from consilience.cli.main import main
 try:
     from consilience.cli.imports import import_scipy
 except ImportError:  # of an earlier checkout

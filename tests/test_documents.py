@@ -20,7 +20,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from consilience.cli import app
+from consilience.cli.main import app
 from consilience.deployment.coordinator.gate import MOST, SPARE
 from consilience.site import Limits
 

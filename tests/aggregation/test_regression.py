@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from consilience.aggregation import mean, median, true_labels, weighted_mean
+from consilience.aggregation import mean, median, weighted_mean
+from consilience.aggregation.references import true_labels
 from helpers.replies import replies
 
 SAID = ([[1], [0]], [[2], [0]], [[9], [6]])

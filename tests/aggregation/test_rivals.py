@@ -13,7 +13,7 @@ from scipy.stats import norm
 from sklearn.naive_bayes import GaussianNB
 
 from consilience import Federation, Party, density_ratio, ensemble_distillation
-from consilience.aggregation import dafkd, fedd3a, fedgo, ratios_alone
+from consilience.aggregation.rivals import dafkd, fedd3a, fedgo, ratios_alone
 from consilience.errors import InvalidInput
 from consilience.federation.forming import negotiate
 from consilience.learners import make

@@ -7,15 +7,15 @@ import dataclasses
 import numpy as np
 import pytest
 
-from consilience.aggregation import (
+from consilience.aggregation.base import Stack
+from consilience.aggregation.guard import Guard, SecretLabels
+from consilience.aggregation.robust import (
     centred_clipping,
     cronus,
     exp_guard,
     geometric_median,
     nearest_neighbours,
 )
-from consilience.aggregation.base import Stack
-from consilience.aggregation.guard import Guard, SecretLabels
 from consilience.errors import InvalidInput
 from consilience.messages.wire import decode, encode
 from consilience.protocols import RoundState

@@ -12,7 +12,8 @@ from sklearn.neighbors import KNeighborsClassifier
 from sklearn.tree import DecisionTreeClassifier
 
 from consilience import LocalNetwork, avg
-from consilience.aggregation import Aggregator, class_holders, mean
+from consilience.aggregation import Aggregator, mean
+from consilience.aggregation.references import class_holders
 from consilience.checks import (
     AGGREGATOR_CHECKS,
     LEARNER_CHECKS,
@@ -33,12 +34,10 @@ from consilience.checks.protocol import (
 )
 from consilience.learners import as_learner
 from consilience.messages.replies import Failure, SharedModel
-from consilience.protocols import (
-    Round,
-    RoundState,
+from consilience.protocols import Round, RoundState, protocol
+from consilience.protocols.models.model_exchange import (
     alternating_distillation,
     averaged_distillation,
-    protocol,
 )
 from consilience.tasks.models import TrainTowards
 from consilience.tasks.predictions import Distill, FitPrivate, PredictPublic

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from consilience.cli import app
+from consilience.cli.main import app
 from helpers.command_line import CONFIG, TABLE, Call, Result, clinics
 
 

@@ -49,7 +49,7 @@ def ran(call: Call, finished: Path) -> Path:
 def test_version_and_help_need_little(tmp_path: Path) -> None:
     """Neither loads what a run needs, so that completion and ``--help`` are quick."""
     code = (
-        "import sys; from consilience.cli import app; app(sys.argv[1:], standalone_mode=False); "
+        "import sys; from consilience.cli.main import app; app(sys.argv[1:], standalone_mode=False); "
         "print(*sorted({m.partition('.')[0] for m in sys.modules}))"
     )
     for word, expected in (("--version", __version__), ("--help", "resume")):

@@ -30,7 +30,7 @@ FOREST = 'name = "random-forest"\nn_estimators = 2\n'
 
 UNTIL_TRAINED = """
 import os, sys
-from consilience.cli import main
+from consilience.cli.main import main
 from consilience.tasks.predictions import FitPrivate
 
 train = FitPrivate.run

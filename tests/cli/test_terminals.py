@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-import consilience.cli  # registers the handler of encodings
+import consilience.cli.main  # noqa: F401 (registers the handler of encodings)
+from consilience.cli.console import spelt_out
 
 
 @pytest.mark.parametrize(
@@ -25,13 +26,19 @@ import consilience.cli  # registers the handler of encodings
 def test_characters_that_an_encoding_lacks_are_spelt_out(encoding: str, spelt: str) -> None:
     written = "0.9 ± 0.1 → ö 医 ε …".encode(encoding, errors="consilience.spelt")
     assert written.decode(encoding) == spelt
-    assert codecs.lookup_error("consilience.spelt") is consilience.cli.spelt_out
+    assert codecs.lookup_error("consilience.spelt") is spelt_out
 
 
 def test_a_command_on_a_terminal_of_ascii_ends_well(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text("größe,ort\n1.5,Köln\n2.5,Aachen\n", encoding="utf-8")
     done = subprocess.run(
-        [sys.executable, "-c", "from consilience.cli import main; main()", "check-table", "t.csv"],
+        [
+            sys.executable,
+            "-c",
+            "from consilience.cli.main import main; main()",
+            "check-table",
+            "t.csv",
+        ],
         cwd=tmp_path,
         env={**os.environ, "PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"},
         capture_output=True,

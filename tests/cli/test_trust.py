@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from consilience.cli import app
+from consilience.cli.main import app
 from consilience.errors import InvalidInput
 from consilience.experiments import gather, read_spec, start, stored_spec
 from consilience.report import read_results
@@ -169,7 +169,7 @@ class NotInstalled:
             return spec
 
 sys.meta_path.insert(0, NotInstalled)
-from consilience.cli import main
+from consilience.cli.main import main
 from consilience.report import drawing
 for words in (
     "report run",

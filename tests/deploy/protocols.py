@@ -20,7 +20,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from consilience import Federation, Party, protocols
+from consilience import Federation, Party
 from consilience.checks import PROTOCOL_CASES, ProtocolCase
 from consilience.checks.example_parties import first_parties
 from consilience.checks.expectations import same_bits
@@ -49,11 +49,10 @@ USUAL = [
 def small(name: str) -> ProtocolCase:
     """An example with two rounds and three parties."""
     case = PROTOCOL_CASES[name]
-    factory = getattr(protocols, case.protocol.name)
     # In a ring of two; the third SuperNode is started when this is done.
     ring = case.protocol.name == "alternating_distillation"
     return ProtocolCase(
-        factory(**{**case.protocol.options, "rounds": 2}),
+        case.protocol.with_options(rounds=2),
         first_parties(case.parties, 2 if ring else PARTIES),
         case.all_needed,
     )

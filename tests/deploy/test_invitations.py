@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from consilience.cli import app
+from consilience.cli.main import app
 from consilience.deployment.coordinator import parties as coordinator
 from consilience.deployment.coordinator import superlink
 from consilience.deployment.coordinator.configuration import read_coordinator, store_coordinator

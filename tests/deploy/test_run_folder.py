@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from consilience.cli import app
+from consilience.cli.main import app
 from consilience.experiments import read_spec, start
 from consilience.federation.ledger import Ledger
 from consilience.federation.run_folder import read_configuration

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from consilience.cli import app
+from consilience.cli.main import app
 from consilience.data import load_table
 from consilience.errors import InvalidInput
 from consilience.experiments import gather, parse_spec, start

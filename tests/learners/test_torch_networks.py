@@ -18,7 +18,8 @@ from consilience.errors import InvalidInput
 from consilience.learners import make
 from consilience.learners.files.transfer import pack, unpack
 from consilience.messages.schema import Public
-from consilience.protocols import averaged_distillation, federated_averaging
+from consilience.protocols.models.model_exchange import averaged_distillation
+from consilience.protocols.parameters.federated_averaging import federated_averaging
 
 torch = pytest.importorskip("torch")
 nn = torch.nn

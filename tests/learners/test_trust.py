@@ -61,7 +61,7 @@ def test_estimators_of_trusted_packages_need_no_word(name: str) -> None:
         "sklearn.datasets:fetch_openml",
         "sklearn.datasets._base:Path",
         "sklearn.preprocessing:StandardScaler",
-        "consilience.cli:main",
+        "consilience.cli.main:main",
         "consilience.learners.files.trust:import_module",
         "consilience.learners.torch.words:hashed_words",
     ],

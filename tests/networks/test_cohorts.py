@@ -13,12 +13,10 @@ from consilience.errors import InvalidInput
 from consilience.learners import make
 from consilience.messages.schema import Public
 from consilience.networks import LocalNetwork
-from consilience.protocols import (
-    federated_averaging,
-    federated_dynamics,
-    functional_gradient_boosting,
-    scaffold,
-)
+from consilience.protocols.models.functional_gradient_boosting import functional_gradient_boosting
+from consilience.protocols.parameters.federated_averaging import federated_averaging
+from consilience.protocols.parameters.federated_dynamics import federated_dynamics
+from consilience.protocols.parameters.scaffold import scaffold
 
 pytest.importorskip("torch")
 

@@ -17,7 +17,8 @@ from consilience.federation.federation import Federation
 from consilience.messages.message import REGISTRY, message
 from consilience.messages.replies import Predictions
 from consilience.messages.schema import Public
-from consilience.protocols import ensemble_distillation, federated_averaging
+from consilience.protocols import ensemble_distillation
+from consilience.protocols.parameters.federated_averaging import federated_averaging
 from consilience.tasks.base import Task
 from consilience.tasks.predictions import Distill, FitPrivate, PredictPublic
 from consilience.transforms.codec import chain, quantized, zstd

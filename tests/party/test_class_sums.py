@@ -30,8 +30,7 @@ from consilience.numerics.class_sums import (
 )
 from consilience.party.class_sums import sums_of
 from consilience.party.shared_space import shared_space
-from consilience.protocols import private_sums
-from consilience.protocols.predictions.private_sums import _teacher
+from consilience.protocols.predictions.private_sums import _teacher, private_sums
 from consilience.tasks.class_sums import SumClasses, features_by, public_basis, usual_features
 from consilience.tasks.lifecycle import Describe
 from consilience.tasks.outgoing import answer

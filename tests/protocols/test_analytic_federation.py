@@ -9,7 +9,7 @@ from sklearn.naive_bayes import GaussianNB
 
 from consilience import Federation, Party
 from consilience.errors import InvalidInput
-from consilience.protocols import analytic_federation
+from consilience.protocols.predictions.analytic_federation import analytic_federation
 
 RNG = np.random.default_rng(0)
 PUBLIC = RNG.normal(size=(30, 3)).round(2)

@@ -12,12 +12,12 @@ from consilience.protocols import (
     ALSO_CALLED,
     PROTOCOLS,
     PYTHON_ONLY,
-    conjugate_distillation,
     ensemble_distillation,
-    federated_averaging,
     local_only,
 )
 from consilience.protocols.methods import PROTOCOL_METHODS, MethodSpec
+from consilience.protocols.models.conjugate_distillation import conjugate_distillation
+from consilience.protocols.parameters.federated_averaging import federated_averaging
 
 
 def test_a_protocol_says_what_leaves_a_party() -> None:

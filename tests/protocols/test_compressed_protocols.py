@@ -16,13 +16,10 @@ from consilience.errors import InvalidInput, KnowledgeRefused
 from consilience.messages.replies import Predictions, Receipt
 from consilience.messages.schema import Agreement
 from consilience.messages.wire import decode, encode
-from consilience.protocols import (
-    averaged_distillation,
-    federated_averaging,
-    iterative_distillation,
-    local_only,
-    scaffold,
-)
+from consilience.protocols import iterative_distillation, local_only
+from consilience.protocols.models.model_exchange import averaged_distillation
+from consilience.protocols.parameters.federated_averaging import federated_averaging
+from consilience.protocols.parameters.scaffold import scaffold
 from consilience.tasks.parameters import AdoptParameters, Parameters, TrainParameters
 from consilience.tasks.predictions import Distill, FitPrivate, PredictPublic
 from consilience.transforms.codec import chain, float16, quantized, zstd

@@ -17,7 +17,8 @@ from consilience.learners import KernelRidge
 from consilience.learners.boosting.signed_ensemble import SignedEnsemble
 from consilience.messages.schema import Public
 from consilience.messages.wire import decode, encode
-from consilience.protocols import alternating_distillation, conjugate_distillation
+from consilience.protocols.models.conjugate_distillation import conjugate_distillation
+from consilience.protocols.models.model_exchange import alternating_distillation
 from consilience.tasks.lifecycle import Checkpoint, Restore
 from consilience.tasks.models import Products, Residual
 

@@ -15,7 +15,7 @@ from consilience.learners import as_learner, make
 from consilience.messages.replies import Failure
 from consilience.messages.schema import Public
 from consilience.messages.wire import encode
-from consilience.protocols import federated_averaging
+from consilience.protocols.parameters.federated_averaging import federated_averaging
 from consilience.protocols.sampling import participants
 from consilience.tasks.parameters import Architecture, Parameters, SendParameters
 

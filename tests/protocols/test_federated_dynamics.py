@@ -11,7 +11,8 @@ from consilience import Federation, LocalNetwork
 from consilience.checks.example_parties import networks
 from consilience.messages.replies import Failure
 from consilience.messages.schema import Public
-from consilience.protocols import federated_averaging, federated_dynamics
+from consilience.protocols.parameters.federated_averaging import federated_averaging
+from consilience.protocols.parameters.federated_dynamics import federated_dynamics
 from consilience.tasks.parameters import TrainDynamically
 from helpers.quadratic_losses import (
     RATE,

@@ -18,7 +18,8 @@ from consilience.errors import InvalidInput, QuorumLost
 from consilience.learners import as_learner, make
 from consilience.messages.replies import Failure
 from consilience.messages.schema import Public
-from consilience.protocols import federated_averaging, federated_fusion
+from consilience.protocols.parameters.federated_averaging import federated_averaging
+from consilience.protocols.parameters.federated_fusion import federated_fusion
 from helpers.quadratic_losses import RATE, SIZES, mean, quadratic_parties, quadratics
 
 torch = pytest.importorskip("torch")

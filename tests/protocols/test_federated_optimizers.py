@@ -8,7 +8,11 @@ import numpy as np
 import pytest
 
 from consilience import Federation
-from consilience.protocols import federated_adagrad, federated_adam, federated_yogi
+from consilience.protocols.parameters.federated_averaging import (
+    federated_adagrad,
+    federated_adam,
+    federated_yogi,
+)
 from helpers.quadratic_losses import mean, quadratic_parties, quadratics
 
 pytest.importorskip("torch")

@@ -7,7 +7,10 @@ import pytest
 
 from consilience import Federation
 from consilience.checks.example_parties import networks
-from consilience.protocols import federated_averaging, federated_proximal
+from consilience.protocols.parameters.federated_averaging import (
+    federated_averaging,
+    federated_proximal,
+)
 from helpers.quadratic_losses import RATE, mean, minimum, quadratic_parties, quadratics, share
 
 pytest.importorskip("torch")

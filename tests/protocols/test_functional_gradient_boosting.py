@@ -26,9 +26,13 @@ from consilience.messages.schema import Agreement, Public
 from consilience.messages.wire import encode
 from consilience.networks.incoming import Arrival
 from consilience.numerics.losses import LOSSES
-from consilience.protocols import averaged_distillation, federated_averaging, local_only
-from consilience.protocols import functional_gradient_boosting as ffgb
+from consilience.protocols import local_only
 from consilience.protocols.models.functional_gradient_boosting import function_of, step_sizes
+from consilience.protocols.models.functional_gradient_boosting import (
+    functional_gradient_boosting as ffgb,
+)
+from consilience.protocols.models.model_exchange import averaged_distillation
+from consilience.protocols.parameters.federated_averaging import federated_averaging
 from consilience.tasks.boosting import (
     ChangeFunction,
     Descend,

@@ -20,10 +20,10 @@ from consilience.learners import KernelRidge, TorchRecipe, make
 from consilience.learners.boosting.signed_ensemble import SignedEnsemble
 from consilience.messages.replies import SharedModel
 from consilience.messages.schema import Public
-from consilience.protocols import (
+from consilience.protocols import ensemble_distillation
+from consilience.protocols.models.model_exchange import (
     alternating_distillation,
     averaged_distillation,
-    ensemble_distillation,
     parallel_distillation,
 )
 

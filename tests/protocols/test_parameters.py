@@ -18,19 +18,19 @@ from consilience.errors import InvalidInput, KnowledgeRefused, RunFailed
 from consilience.learners import as_learner, make
 from consilience.learners.boosting.signed_ensemble import SignedEnsemble
 from consilience.messages.replies import Replies
-from consilience.protocols import (
-    alternating_distillation,
+from consilience.protocols import local_only
+from consilience.protocols.models.functional_gradient_boosting import functional_gradient_boosting
+from consilience.protocols.models.model_exchange import alternating_distillation
+from consilience.protocols.parameters.exchange import average, named_parameters
+from consilience.protocols.parameters.federated_averaging import (
     federated_adagrad,
     federated_adam,
     federated_averaging,
-    federated_dynamics,
     federated_proximal,
     federated_yogi,
-    functional_gradient_boosting,
-    local_only,
-    scaffold,
 )
-from consilience.protocols.parameters.exchange import average, named_parameters
+from consilience.protocols.parameters.federated_dynamics import federated_dynamics
+from consilience.protocols.parameters.scaffold import scaffold
 from consilience.tasks.flat_parameters import flatten, recall, remember
 from consilience.tasks.parameters import (
     Architecture,

@@ -12,7 +12,8 @@ from consilience import Federation, LocalNetwork
 from consilience.errors import InvalidInput, KnowledgeRefused
 from consilience.messages.replies import Failure
 from consilience.messages.schema import Public
-from consilience.protocols import federated_averaging, scaffold
+from consilience.protocols.parameters.federated_averaging import federated_averaging
+from consilience.protocols.parameters.scaffold import scaffold
 from consilience.tasks.parameters import ControlledParameters, TrainControlled
 from helpers.quadratic_losses import (
     RATE,

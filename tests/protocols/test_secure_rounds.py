@@ -35,13 +35,9 @@ from consilience.messages.sums import Sum
 from consilience.messages.wire import decode, encode
 from consilience.networks.incoming import Arrival
 from consilience.party.secure_sums import SUMS, member_of
-from consilience.protocols import (
-    Protocol,
-    federated_adam,
-    federated_averaging,
-    iterative_distillation,
-    private_sums,
-)
+from consilience.protocols import Protocol, iterative_distillation
+from consilience.protocols.parameters.federated_averaging import federated_adam, federated_averaging
+from consilience.protocols.predictions.private_sums import private_sums
 from consilience.protocols.secure_rounds import SecureAggregation, SumsNetwork
 from consilience.tasks.lifecycle import Checkpoint, Join, Restore
 from consilience.tasks.predictions import Distill, FitPrivate, PredictPublic

@@ -24,12 +24,9 @@ from consilience.messages.sums import Sum
 from consilience.numerics.class_sums import SCALE
 from consilience.numerics.randomness import SystemNoise
 from consilience.party.secure_sums import checked_roster
-from consilience.protocols import (
-    ensemble_distillation,
-    federated_averaging,
-    private_sums,
-    protocol,
-)
+from consilience.protocols import ensemble_distillation, protocol
+from consilience.protocols.parameters.federated_averaging import federated_averaging
+from consilience.protocols.predictions.private_sums import private_sums
 from consilience.protocols.secure_rounds import SecureAggregation, SumsNetwork
 from consilience.report import read_results
 from consilience.site import Limits, PartySite

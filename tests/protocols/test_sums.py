@@ -14,14 +14,14 @@ from consilience.messages.replies import Predictions, Replies
 from consilience.messages.schema import Public
 from consilience.messages.scores import RowCount
 from consilience.messages.sums import Sum
-from consilience.protocols import (
-    conjugate_distillation,
+from consilience.protocols.models.conjugate_distillation import conjugate_distillation
+from consilience.protocols.parameters.federated_averaging import (
     federated_adam,
     federated_averaging,
-    federated_dynamics,
     federated_proximal,
-    scaffold,
 )
+from consilience.protocols.parameters.federated_dynamics import federated_dynamics
+from consilience.protocols.parameters.scaffold import scaffold
 from consilience.tasks.models import Image, Residual
 from consilience.tasks.parameters import TrainControlled, TrainDynamically, TrainParameters
 from helpers.quadratic_losses import quadratic_parties

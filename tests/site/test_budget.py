@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from consilience import Federation, Party, avg, ensemble_distillation
 from consilience.checks import classifiers
 from consilience.checks.example_parties import regressors
-from consilience.cli import app
+from consilience.cli.main import app
 from consilience.errors import InvalidInput, RunFailed
 from consilience.learners import as_learner
 from consilience.messages.replies import Failure, Receipt
@@ -24,7 +24,7 @@ from consilience.messages.wire import encode
 from consilience.networks.flower.client_app import site_app
 from consilience.networks.flower.network import FlowerNetwork
 from consilience.party.class_sums import sums_of
-from consilience.protocols import private_sums
+from consilience.protocols.predictions.private_sums import private_sums
 from consilience.site import AUDIT, Limits, PartySite, read_log, read_party
 from consilience.site.privacy_limits import spending
 from consilience.tasks.class_sums import SumClasses, public_basis

@@ -15,7 +15,7 @@ import pytest
 from typer.testing import CliRunner
 
 from consilience import Frozen, Party
-from consilience.cli import app
+from consilience.cli.main import app
 from consilience.deployment.processes import Processes
 from consilience.federation.forming import negotiate
 from consilience.federation.ledger import Ledger

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from consilience.cli import app
+from consilience.cli.main import app
 from consilience.errors import InvalidInput, RunFailed
 from consilience.federation.forming import negotiate
 from consilience.messages.replies import Failure

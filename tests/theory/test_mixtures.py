@@ -5,8 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from consilience.aggregation import avg, class_holders, density_ratio, fedgo, ratios_alone
+from consilience.aggregation import avg, density_ratio
 from consilience.aggregation.base import Stack
+from consilience.aggregation.references import class_holders
+from consilience.aggregation.rivals import fedgo, ratios_alone
 from consilience.messages.scores import DensityRatios, LogOdds, RowCount
 from consilience_papers.theory import GaussianParties
 

@@ -11,7 +11,7 @@ import pytest
 import sklearn.datasets
 from typer.testing import CliRunner
 
-from consilience.cli import app
+from consilience.cli.main import app
 from consilience.data import load_table
 from consilience.data.files import data_home
 from consilience.data.table_check import check_table

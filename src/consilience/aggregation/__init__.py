@@ -3,16 +3,10 @@
 A rule is added in one place: a function in the module of its kind, named in the ``__all__`` of that module.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import ModuleType
 
-from consilience.aggregation import (
-    choosing,
-    classification,
-    regression,
-    reliability,
-    rivals,
-    robust,
-)
+from consilience.aggregation import choosing, classification, regression, reliability
 from consilience.aggregation.base import Aggregator, Stack, Teacher, onto_simplex
 from consilience.aggregation.choosing import *
 from consilience.aggregation.classification import *
@@ -20,8 +14,7 @@ from consilience.aggregation.consensus import ConsensusUpdate, anderson, damped,
 from consilience.aggregation.deregularization import Deregularization
 from consilience.aggregation.regression import *
 from consilience.aggregation.reliability import *
-from consilience.aggregation.rivals import *
-from consilience.aggregation.robust import *
+from consilience.registry import Registry, registered_modules
 
 __all__ = [
     "AGGREGATORS",
@@ -38,19 +31,22 @@ __all__ = [
 ]
 __all__ += classification.__all__
 __all__ += reliability.__all__
-__all__ += rivals.__all__
-__all__ += robust.__all__
 __all__ += regression.__all__
 __all__ += choosing.__all__
 
-_FACTORIES: list[Callable[..., Aggregator]] = [
-    getattr(module, name)
-    for module in (classification, reliability, rivals, robust, regression, choosing)
-    for name in module.__all__
-]
+_OWN: tuple[ModuleType, ...] = (classification, reliability, regression, choosing)
 
-AGGREGATORS: dict[str, Callable[..., Aggregator]] = {make().name: make for make in _FACTORIES}
-"""The rules that a configuration can name; :mod:`.references` read true labels and are not among them."""
+
+def _aggregators() -> Mapping[str, Callable[..., Aggregator]]:
+    modules = (*_OWN, *registered_modules("consilience.aggregators"))
+    factories = [getattr(module, name) for module in modules for name in module.__all__]
+    return {make().name: make for make in factories}
+
+
+AGGREGATORS: Mapping[str, Callable[..., Aggregator]] = Registry(_aggregators)
+"""The rules that a configuration can name: those in ``__all__`` of a module here, or of a module that a
+package registers under ``consilience.aggregators``. Rules that read true labels (:mod:`.references`) are not
+among them."""
 
 CONSENSUS: dict[str, Callable[..., ConsensusUpdate]] = {
     step.__name__: step for step in (replace, damped, anderson)

@@ -7,7 +7,6 @@ from functools import partial
 
 import numpy as np
 
-from consilience import protocols
 from consilience.aggregation import (
     Deregularization,
     anderson,
@@ -16,24 +15,41 @@ from consilience.aggregation import (
     certainty_weighted,
     coarse_density_ratio,
     count_weighted,
-    dafkd,
     damped,
     density_ratio,
-    fedd3a,
-    fedgo,
     mean,
     median,
     power_sharpened_mean,
-    ratios_alone,
     selective_mean,
     suwa,
     uwa,
     variance_weighted,
 )
+from consilience.aggregation.rivals import dafkd, fedd3a, fedgo, ratios_alone
 from consilience.checks.example_models import Linear, normalised_network
 from consilience.checks.protocol_case import MakeParties, ProtocolCase
 from consilience.messages.schema import Public
 from consilience.party.party import Party
+from consilience.protocols import ensemble_distillation, iterative_distillation, local_only
+from consilience.protocols.models.conjugate_distillation import conjugate_distillation
+from consilience.protocols.models.functional_gradient_boosting import functional_gradient_boosting
+from consilience.protocols.models.model_exchange import (
+    alternating_distillation,
+    averaged_distillation,
+    parallel_distillation,
+)
+from consilience.protocols.parameters.federated_averaging import (
+    federated_adagrad,
+    federated_adam,
+    federated_averaging,
+    federated_proximal,
+    federated_yogi,
+)
+from consilience.protocols.parameters.federated_dynamics import federated_dynamics
+from consilience.protocols.parameters.federated_fusion import federated_fusion
+from consilience.protocols.parameters.scaffold import scaffold
+from consilience.protocols.predictions.analytic_federation import analytic_federation
+from consilience.protocols.predictions.private_sums import private_sums
 from consilience.protocols.secure_rounds import SecureAggregation
 from consilience.transforms.codec import chain, float16, quantized, zstd
 from consilience.validation.arrays import Array
@@ -149,42 +165,42 @@ _RULES = {
 
 PROTOCOL_CASES: Mapping[str, ProtocolCase] = {
     "alternating_distillation": ProtocolCase(
-        protocols.alternating_distillation(rounds=2), model_senders, all_needed=True
+        alternating_distillation(rounds=2), model_senders, all_needed=True
     ),
     "alternating_distillation, from another party": ProtocolCase(
-        protocols.alternating_distillation(rounds=2, start="cedar"), model_senders, all_needed=True
+        alternating_distillation(rounds=2, start="cedar"), model_senders, all_needed=True
     ),
-    "analytic_federation": ProtocolCase(protocols.analytic_federation(rounds=2), classifiers),
-    "private_sums": ProtocolCase(protocols.private_sums(rounds=2), classifiers),
+    "analytic_federation": ProtocolCase(analytic_federation(rounds=2), classifiers),
+    "private_sums": ProtocolCase(private_sums(rounds=2), classifiers),
     "private_sums, of values": ProtocolCase(
-        protocols.private_sums(rounds=2, features="leaves", bounds=[-9, 9]), regressors
+        private_sums(rounds=2, features="leaves", bounds=[-9, 9]), regressors
     ),
     "averaged_distillation": ProtocolCase(
-        protocols.averaged_distillation(rounds=2), first_parties(model_senders, 3)
+        averaged_distillation(rounds=2), first_parties(model_senders, 3)
     ),
     "parallel_distillation": ProtocolCase(
-        protocols.parallel_distillation(rounds=2), first_parties(model_senders, 3)
+        parallel_distillation(rounds=2), first_parties(model_senders, 3)
     ),
     "conjugate_distillation": ProtocolCase(
-        protocols.conjugate_distillation(rounds=2),
+        conjugate_distillation(rounds=2),
         first_parties(kernel_machines, 3),
         all_needed=True,
     ),
     "ensemble_distillation": ProtocolCase(
-        protocols.ensemble_distillation(aggregate=uwa(), rounds=2), classifiers
+        ensemble_distillation(aggregate=uwa(), rounds=2), classifiers
     ),
     "ensemble_distillation, damped, by some": ProtocolCase(
-        protocols.ensemble_distillation(
+        ensemble_distillation(
             aggregate=suwa(), rounds=3, consensus=damped(), participation=3, alpha=0.5
         ),
         classifiers,
     ),
     "ensemble_distillation, accelerated": ProtocolCase(
-        protocols.ensemble_distillation(aggregate=avg(), rounds=4, consensus=anderson(2)),
+        ensemble_distillation(aggregate=avg(), rounds=4, consensus=anderson(2)),
         classifiers,
     ),
     "ensemble_distillation, by probability": ProtocolCase(
-        protocols.ensemble_distillation(
+        ensemble_distillation(
             aggregate=avg(),
             rounds=3,
             participation=2,
@@ -194,40 +210,38 @@ PROTOCOL_CASES: Mapping[str, ProtocolCase] = {
     ),
     **{
         f"ensemble_distillation, {name}": ProtocolCase(
-            protocols.ensemble_distillation(aggregate=rule, rounds=2), classifiers
+            ensemble_distillation(aggregate=rule, rounds=2), classifiers
         )
         for name, rule in _RULES.items()
     },
     "ensemble_distillation, compressed": ProtocolCase(
-        protocols.ensemble_distillation(aggregate=uwa(), rounds=4).compressed(_COMPRESSED),
+        ensemble_distillation(aggregate=uwa(), rounds=4).compressed(_COMPRESSED),
         classifiers,
     ),
     "ensemble_distillation, compressed, by some": ProtocolCase(
-        protocols.ensemble_distillation(aggregate=suwa(), rounds=4, participation=2).compressed(
-            _COMPRESSED
-        ),
+        ensemble_distillation(aggregate=suwa(), rounds=4, participation=2).compressed(_COMPRESSED),
         classifiers,
     ),
     "ensemble_distillation, of values": ProtocolCase(
-        protocols.ensemble_distillation(aggregate=mean(), rounds=2).compressed(_VALUES), regressors
+        ensemble_distillation(aggregate=mean(), rounds=2).compressed(_VALUES), regressors
     ),
     "ensemble_distillation, of values by itself": ProtocolCase(
-        protocols.ensemble_distillation(rounds=2), regressors
+        ensemble_distillation(rounds=2), regressors
     ),
     "ensemble_distillation, summed": ProtocolCase(
-        protocols.ensemble_distillation(aggregate=count_weighted(), rounds=2).with_options(
+        ensemble_distillation(aggregate=count_weighted(), rounds=2).with_options(
             secure_aggregation=SecureAggregation()
         ),
         classifiers,
         all_needed=True,  # after the first sum parties open none without one of them
     ),
-    "iterative_distillation": ProtocolCase(protocols.iterative_distillation(rounds=2), regressors),
+    "iterative_distillation": ProtocolCase(iterative_distillation(rounds=2), regressors),
     "iterative_distillation, accelerated": ProtocolCase(
-        protocols.iterative_distillation(rounds=4, consensus=anderson(2), deregularize=_LAPLACIAN),
+        iterative_distillation(rounds=4, consensus=anderson(2), deregularize=_LAPLACIAN),
         regressors,
     ),
     "iterative_distillation, damped, by some": ProtocolCase(
-        protocols.iterative_distillation(
+        iterative_distillation(
             rounds=3,
             aggregate=median(),
             consensus=damped(),
@@ -238,31 +252,31 @@ PROTOCOL_CASES: Mapping[str, ProtocolCase] = {
         ),
         regressors,
     ),
-    "local_only": ProtocolCase(protocols.local_only(rounds=2), classifiers),
-    "federated_averaging": ProtocolCase(protocols.federated_averaging(rounds=2), networks),
-    "federated_adagrad": ProtocolCase(protocols.federated_adagrad(rounds=2), networks),
-    "federated_adam": ProtocolCase(protocols.federated_adam(rounds=2, participation=2), networks),
-    "federated_yogi": ProtocolCase(protocols.federated_yogi(rounds=2), networks),
+    "local_only": ProtocolCase(local_only(rounds=2), classifiers),
+    "federated_averaging": ProtocolCase(federated_averaging(rounds=2), networks),
+    "federated_adagrad": ProtocolCase(federated_adagrad(rounds=2), networks),
+    "federated_adam": ProtocolCase(federated_adam(rounds=2, participation=2), networks),
+    "federated_yogi": ProtocolCase(federated_yogi(rounds=2), networks),
     "federated_proximal": ProtocolCase(
-        protocols.federated_proximal(rounds=2, strength=0.5, participation=3), networks
+        federated_proximal(rounds=2, strength=0.5, participation=3), networks
     ),
-    "federated_fusion": ProtocolCase(protocols.federated_fusion(rounds=2), networks),
+    "federated_fusion": ProtocolCase(federated_fusion(rounds=2), networks),
     "federated_fusion, by some": ProtocolCase(
-        protocols.federated_fusion(rounds=2, participation=2), networks
+        federated_fusion(rounds=2, participation=2), networks
     ),
     "federated_dynamics": ProtocolCase(
-        protocols.federated_dynamics(rounds=3, strength=1.0, participation=3, weights="rows"),
+        federated_dynamics(rounds=3, strength=1.0, participation=3, weights="rows"),
         networks,
     ),
-    "scaffold": ProtocolCase(protocols.scaffold(rounds=3, participation=2), networks),
+    "scaffold": ProtocolCase(scaffold(rounds=3, participation=2), networks),
     "functional_gradient_boosting": ProtocolCase(
-        protocols.functional_gradient_boosting(
+        functional_gradient_boosting(
             rounds=2, local_steps=2, step_size="heterogeneous", ridge=1.0, participation=0.5
         ),
         boosters,
     ),
     "functional_gradient_boosting, distilled": ProtocolCase(
-        protocols.functional_gradient_boosting(rounds=2, distill=True, step_size=4.0),
+        functional_gradient_boosting(rounds=2, distill=True, step_size=4.0),
         partial(boosters, public=True),
     ),
 }

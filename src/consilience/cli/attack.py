@@ -69,7 +69,7 @@ def attack(
         from rich.table import Table
         from rich.text import Text
 
-        from consilience.checks.attacks import attack_run
+        from consilience.checks.attacks.finished_run import attack_run
         from consilience.experiments import stored_spec
         from consilience.federation.run_folder import read_configuration, run_of
         from consilience.report import write_report

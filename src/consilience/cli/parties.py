@@ -77,7 +77,7 @@ def judged(spec: Spec, setup: SimulatedParties, seed: int) -> PublicCoverage | N
         setup: its parties, from :func:`consilience.experiments.gather`.
         seed: the seed they were drawn with.
     """
-    from consilience.experiments import public_known
+    from consilience.experiments.coverage import public_known
 
     if not len(setup.public):
         return None

@@ -1,7 +1,6 @@
 """Experiments: a configuration, its seeds and its methods, run, recorded and resumed."""
 
 from consilience.experiments.configuration import parse_spec, read_spec, stored_spec
-from consilience.experiments.coverage import public_known
 from consilience.experiments.late import spec_joined_by, spec_without
 from consilience.experiments.method_run import Progress
 from consilience.experiments.run import resume, start
@@ -16,7 +15,6 @@ __all__ = [
     "Spec",
     "gather",
     "parse_spec",
-    "public_known",
     "read_spec",
     "resume",
     "spec_joined_by",

@@ -14,7 +14,7 @@ import numpy as np
 from consilience.validation.printing import prints_no_rows
 
 REGISTRY: dict[str, type[Any]] = {}
-"""Every message class, by the name it carries on the wire; the code is at both ends."""
+"""Every message class that is imported, by the name it carries on the wire; the code is at both ends."""
 
 _NAMES: dict[type[Any], tuple[str, ...]] = {}
 

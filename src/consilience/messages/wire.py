@@ -17,6 +17,7 @@ from safetensors.numpy import save as save_arrays
 
 from consilience.errors import KnowledgeRefused
 from consilience.messages.message import REGISTRY, Brief, sent_fields, values_of
+from consilience.registry import registered_modules
 
 LONGEST_HEADER = 1 << 23
 """Bytes of a message beside its arrays. What JSON is read into takes some twenty times its bytes."""
@@ -126,6 +127,10 @@ def _unpack(value: Any, arrays: Mapping[str, np.ndarray]) -> Any:
     items = {name: _unpack(item, arrays) for name, item in content.items()}
     if tag == "map":
         return items
+    if tag not in REGISTRY:
+        registered_modules(
+            "consilience.tasks"
+        )  # a party is asked tasks that it has not imported yet
     if tag not in REGISTRY:
         raise ValueError(f"no message is called {tag!r}")
     return REGISTRY[tag](**items)

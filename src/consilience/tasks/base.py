@@ -11,6 +11,7 @@ from consilience.messages.message import REGISTRY
 from consilience.messages.replies import Replies
 from consilience.messages.schema import Agreement
 from consilience.party.party import Party
+from consilience.registry import registered_modules
 from consilience.transforms.codec import Codec
 from consilience.transforms.privacy_ledger import Release
 
@@ -105,7 +106,8 @@ class Task(ABC):
 
 
 def task_types() -> dict[str, type[Task]]:
-    """List every kind of task that is known in this process, by its name on the wire."""
+    """List every kind of task that is registered, or known in this process, by its name on the wire."""
+    registered_modules("consilience.tasks")
     return {name: kind for name, kind in REGISTRY.items() if issubclass(kind, Task)}
 
 

@@ -17,7 +17,8 @@ from consilience.learners import Learner, make
 from consilience.learners.boosting.boosted import Boosted
 from consilience.numerics.randomness import stream
 from consilience.party.party import Party
-from consilience.protocols import functional_gradient_boosting, local_only
+from consilience.protocols import local_only
+from consilience.protocols.models.functional_gradient_boosting import functional_gradient_boosting
 from consilience.validation.arrays import Array
 from consilience_papers.comparisons import differs, said, standard_error
 from consilience_papers.exhibit import Claim, Exhibit

@@ -19,7 +19,7 @@ from consilience.checks.attacks.audit import (
     gdp_bound,
     one_run_bound,
 )
-from consilience.cli import app
+from consilience.cli.main import app
 from consilience.errors import InvalidInput
 from consilience.numerics.randomness import NoiseSource, Normal
 from consilience.party.class_sums import SumsNoise

@@ -13,9 +13,9 @@ import pytest
 from click.testing import Result
 from typer.testing import CliRunner
 
-from consilience.checks.attacks import ATTACKS, AttackedRun, attack_run
+from consilience.checks.attacks.finished_run import ATTACKS, AttackedRun, attack_run
 from consilience.checks.attacks.shadows import on_one_scale
-from consilience.cli import app
+from consilience.cli.main import app
 from consilience.data import load
 from consilience.errors import InvalidInput, RunFailed
 from consilience.experiments import Ledger, start

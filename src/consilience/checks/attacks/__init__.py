@@ -10,7 +10,6 @@ from consilience.checks.attacks.class_shares import (
     shares_from_predictions,
     shares_from_sums,
 )
-from consilience.checks.attacks.finished_run import ATTACKS, AttackedRun, Leak, attack_run
 from consilience.checks.attacks.membership import (
     area_under_curve,
     confidence_likelihood,
@@ -21,11 +20,7 @@ from consilience.checks.attacks.membership import (
 )
 
 __all__ = [
-    "ATTACKS",
-    "AttackedRun",
-    "Leak",
     "area_under_curve",
-    "attack_run",
     "confidence_likelihood",
     "divergence",
     "highest_area",

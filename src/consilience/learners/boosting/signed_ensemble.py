@@ -74,7 +74,7 @@ class SignedEnsemble:
     Example:
         >>> from sklearn.linear_model import Ridge
         >>> from consilience import Federation, Party
-        >>> from consilience.protocols import alternating_distillation
+        >>> from consilience.protocols.models.model_exchange import alternating_distillation
         >>> X = np.linspace(0, 1, 20)[:, None]; y = 3 * X[:, 0]
         >>> agents = [Party("a", Ridge(0.1), X[:9], y[:9]), Party("b", Ridge(0.1), X[9:], y[9:])]
         >>> history = Federation(agents).run(alternating_distillation(rounds=30))
