@@ -34,7 +34,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from consilience.deployment.coordinator.configuration import read_coordinator
 from consilience.messages.wire import decode
 from consilience.protocols.methods import PROTOCOLS
-from consilience.protocols.secure_rounds import SECURE
+from consilience.protocols.rounds import SECURE
 from consilience.site.privacy_limits import spending
 from helpers.deployed_example import Deployed, kill, look_often, read_party
 

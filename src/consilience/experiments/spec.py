@@ -62,7 +62,7 @@ from consilience.party.choice import Purpose
 from consilience.protocols import PROTOCOLS, Protocol
 from consilience.protocols.methods import PROTOCOL_METHODS, MethodSpec, ProtocolSpec, protocol_for
 from consilience.protocols.robustness import RobustnessSpec
-from consilience.protocols.secure_rounds import SECURE
+from consilience.protocols.rounds import SECURE
 from consilience.validation.options import check_arguments
 from consilience.validation.sections import Name, Number, Section, Whole, known
 

@@ -15,7 +15,7 @@ from consilience.errors import InvalidInput
 from consilience.messages.replies import Metrics
 from consilience.numerics.randomness import Threads
 from consilience.protocols import Protocol, Round, RoundState
-from consilience.protocols.secure_rounds import SECURE
+from consilience.protocols.rounds import SECURE
 
 if TYPE_CHECKING:
     from consilience.federation.federation import Federation

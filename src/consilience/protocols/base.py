@@ -13,13 +13,11 @@ from consilience.aggregation.guard import Guard
 from consilience.errors import InvalidInput
 from consilience.messages.schema import Agreement, Public
 from consilience.numerics.outcomes import outcome_of
-from consilience.protocols.compressed_rounds import check_codec, compressed_rounds
-from consilience.protocols.rounds import BeforeTheFirstQuestion, FirstQuestion
+from consilience.protocols.rounds import SECURE, BeforeTheFirstQuestion, FirstQuestion
 from consilience.protocols.rounds import Round as Round
 from consilience.protocols.rounds import Rounds as Rounds
 from consilience.protocols.rounds import RoundState as RoundState
 from consilience.protocols.sampling import inclusion, party_count
-from consilience.protocols.secure_rounds import SECURE, SecureAggregation, check_sum, summed_rounds
 from consilience.tasks.base import NetworkView, Task, TaskGroup
 from consilience.tasks.predictions import PredictPublic
 from consilience.tasks.scores import score_task
@@ -148,6 +146,10 @@ class ProtocolFactory(Generic[P]):
         Raises:
             InvalidInput: options without names, or ones that it does not have.
         """
+        # Both wrap the rounds of any protocol, and import what protocols are made of.
+        from consilience.protocols.compressed_rounds import check_codec, compressed_rounds
+        from consilience.protocols.secure_rounds import SecureAggregation, check_sum, summed_rounds
+
         function, where = self._function, f"protocol {self.name}"
         if args:
             raise InvalidInput(

@@ -21,7 +21,8 @@ from consilience.aggregation import (
 )
 from consilience.errors import InvalidInput, odd_name
 from consilience.protocols import ALSO_CALLED, PROTOCOLS, PYTHON_ONLY, Protocol
-from consilience.protocols.secure_rounds import SECURE, SecureAggregation
+from consilience.protocols.rounds import SECURE
+from consilience.protocols.secure_rounds import SecureAggregation
 from consilience.transforms.budget import Budget
 from consilience.transforms.codec import CODECS, chain
 from consilience.validation.options import check_arguments

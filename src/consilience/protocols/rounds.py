@@ -14,6 +14,9 @@ from consilience.tasks.base import NetworkView, Task
 from consilience.validation.arrays import Array
 from consilience.validation.printing import prints_no_rows
 
+SECURE = "secure_aggregation"
+"""Option of a protocol by which the coordinator sees sums of the parties' answers, and no single one."""
+
 
 @message
 class RoundState:

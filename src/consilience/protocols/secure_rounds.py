@@ -25,7 +25,7 @@ from consilience.messages.schema import Agreement, Public
 from consilience.messages.secure_sums import MaskedInput, SealedShares, SumKeys, SumOpening
 from consilience.messages.sums import Sum, Weights
 from consilience.numerics.class_sums import SCALE
-from consilience.protocols.rounds import Rounds, RoundState
+from consilience.protocols.rounds import SECURE, Rounds, RoundState
 from consilience.protocols.sampling import party_count
 from consilience.protocols.sum_members import check_whole, fixed_set, left_out, members_of
 from consilience.tasks.base import NetworkView, Task
@@ -50,9 +50,6 @@ from consilience.validation.numbers import check_choice, check_number
 from consilience.validation.printing import prints_no_rows
 
 K = TypeVar("K")
-
-SECURE = "secure_aggregation"
-"""Option by which the parties' answers are summed up where nobody can look."""
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from consilience.aggregation import Aggregator
 from consilience.aggregation.lateness import LastAnswers
 from consilience.errors import InvalidInput
 from consilience.protocols import Protocol
-from consilience.protocols.secure_rounds import SECURE
+from consilience.protocols.rounds import SECURE
 from consilience.validation.arrays import Array
 from consilience.validation.sections import Section, Whole
 

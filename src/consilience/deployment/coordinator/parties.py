@@ -42,7 +42,7 @@ from consilience.federation.ledger import Ledger
 from consilience.federation.run_folder import LEDGER
 from consilience.files import write_whole
 from consilience.protocols import PROTOCOLS
-from consilience.protocols.secure_rounds import SECURE
+from consilience.protocols.rounds import SECURE
 from consilience.validation.sections import first_of, read_toml
 
 _ANSWERED, _USED = "answered", "used"
