@@ -26,14 +26,14 @@ import numpy as np
 from page import RESULTS, table, write
 from rebuilding import distances, nearest, table_of
 
-from consilience.checks.attacks import (
+from consilience.checks.attacks.finished_run import attack_run
+from consilience.checks.attacks.membership import (
     area_under_curve,
     confidence_likelihood,
+    highest_area,
     public_row_likelihood,
     true_positives,
 )
-from consilience.checks.attacks.finished_run import attack_run
-from consilience.checks.attacks.membership import highest_area
 from consilience.checks.attacks.shadows import Candidates, RecordedNetwork, Shadows, on_one_scale
 from consilience.data import load
 from consilience.experiments import Ledger, SimulatedParties, parse_spec, start

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from consilience.checks.attacks import highest_area
+from consilience.checks.attacks.membership import highest_area
 from consilience.transforms.accounting import PrivacyLoss, gaussian_mu
 
 

@@ -3,7 +3,11 @@
 import numpy as np
 import pytest
 
-from consilience.checks.attacks import divergence, shares_from_predictions, shares_from_sums
+from consilience.checks.attacks.class_shares import (
+    divergence,
+    shares_from_predictions,
+    shares_from_sums,
+)
 
 
 def test_shares_are_those_of_a_party_whose_classes_are_weighed_by_them() -> None:

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.special import ndtr
 
-from consilience.checks.attacks import (
+from consilience.checks.attacks.membership import (
     area_under_curve,
     confidence_likelihood,
     highest_area,
