@@ -11,7 +11,6 @@ import subprocess
 import tomllib
 from collections.abc import Iterator
 from importlib import import_module
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -353,17 +352,6 @@ def test_a_notebook_runs_from_top_to_bottom(name: str, result: str) -> None:
             assert (cell["outputs"], cell["execution_count"]) == ([], None)
             exec(compile("".join(cell["source"]), f"{name}, {cell['id']}", "exec"), names)
     assert eval(result, names)
-
-
-def test_modules_that_moved_are_where_the_changelog_says() -> None:
-    changes = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
-    table = changes.partition("| before | now |")[2].partition("\n\n")[0]
-    for now in re.findall(r"\| ([^|]+) \|$", table, re.MULTILINE):
-        package = ""
-        for name in re.findall(r"`((?:consilience\w*)?(?:\.\w+)+)`", now):
-            whole = package + name if name.startswith(".") else name
-            package = whole.rpartition(".")[0]
-            assert find_spec(whole), whole
 
 
 @pytest.mark.parametrize("name", re.findall(r"`((?:src|tests|examples)/[^`]+)`", THREATS))
