@@ -2,6 +2,7 @@
 
     python benchmarks/cohorts.py           # ten minutes; without Ray, nothing of Flower's engine
     python benchmarks/cohorts.py --quick   # one repeat of each
+    python benchmarks/cohorts.py --vmap    # eight minutes: the stack against torch.func.vmap
 
 The same FedMD-like rounds of the same networks on the same rows: every round each party trains on its own
 rows, all say what they think of the public rows, and each distils the mean. ``plain loop`` is the torch code
@@ -15,11 +16,11 @@ import argparse
 import subprocess
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from importlib.util import find_spec
 from statistics import median
-from time import perf_counter
+from time import perf_counter, process_time
 from typing import Any
 from unittest.mock import patch
 
@@ -27,12 +28,15 @@ import numpy as np
 import page
 import torch
 from torch import nn
+from torch.func import functional_call, grad, stack_module_state, vmap
 from torch.nn import functional as F
 
 from consilience import Federation, Party, avg, ensemble_distillation
 from consilience.data import load
 from consilience.learners import as_learner, make
+from consilience.learners.batching import BatchScheduler
 from consilience.learners.torch.batched import engine as batched
+from consilience.learners.torch.batched.vmap import Vmapped
 from consilience.messages.schema import Public
 from consilience.networks import LocalNetwork
 
@@ -254,6 +258,80 @@ def engine(quick: bool) -> list[str]:
     )
 
 
+class Prototype(Vmapped):
+    """Train alike networks with equal numbers of rows by ``vmap(grad(loss))``."""
+
+    def __init__(self, jobs: list[Any]) -> None:
+        super().__init__(jobs)
+        for own, job in zip(self.own, jobs, strict=True):
+            own.update(job.module.named_buffers())
+        self.stacked |= stack_module_state([job.module for job in jobs])[1]
+
+        def loss(parts: Any, buffers: Any, X: Any, targets: Any) -> Any:
+            return jobs[0].loss.mean(functional_call(jobs[0].module, (parts, buffers), X), targets)
+
+        self.slopes = vmap(grad(loss), randomness="different")
+
+    @torch.no_grad()
+    def _step(self, batches: list[torch.Tensor]) -> None:
+        rows, parts = torch.stack(batches), self._trained()
+        buffers = {name: part for name, part in self.stacked.items() if name not in parts}
+        batch = self.X[rows + self.firsts], self.targets[rows + self.target_firsts]
+        for name, slope in self.slopes(parts, buffers, *batch).items():
+            parts[name].grad = slope
+        self.optimizer.step()
+
+
+RECORDED: dict[str, Any] = {"layers_of": lambda *_: None}
+WAYS: dict[str, dict[str, Any]] = {
+    "one by one": RECORDED,
+    "the library": {"CACHE": batched.CACHE},
+    "`vmap(grad)`": RECORDED | {"_on_a_gpu": callable, "OWN": (), "Vmapped": Prototype},
+    "`vmap`, one backward pass": RECORDED | {"_on_a_gpu": callable},
+}
+"""Replacements in the library's engine for each way of training."""
+
+
+def stepped(job: Job, dealt: Any, *, together: bool = True) -> np.ndarray:
+    """Train a network for each party; return all parameters."""
+
+    def fitted(i: int) -> Any:
+        (X, y), learner = dealt[0][i], model_of(job)
+        learner.bind(10)
+        learner.fit(X, np.eye(10)[y], rng=np.random.default_rng(i), phase="first")
+        return learner.parameters()
+
+    parts = [partial(fitted, i) for i in range(job.parties)]
+    each = BatchScheduler(parts).results() if together else [part() for part in parts]
+    return np.concatenate([values.ravel() for one in each for values in one.values()])
+
+
+def against_vmap() -> list[str]:
+    """The table of ``--vmap``: seconds of the processor, without a first run of each way."""
+    lines = []
+    for job in JOBS[:-1]:
+        dealt, long = job.deal(), replace(job, epochs=10 * job.epochs)
+        a_step = 1e3 / (long.epochs * -(-job.rows // BATCH))
+        for run, asked, unit in (stepped, long, a_step), (ours, replace(job, rounds=10), 1.0):
+            found, far = {way: list[float]() for way in WAYS}, list[str]()
+            for repeat in range(1 + job.repeats):
+                for way in WAYS:
+                    with patch.multiple(batched, **WAYS[way]):
+                        start = process_time()
+                        made = run(asked, dealt)
+                        found[way] += [(process_time() - start) * unit] if repeat else []
+                        if run is stepped and not repeat:
+                            alone = stepped(asked, dealt, together=False)
+                            far.append(f"{abs(made - alone).max():.1g}")
+            one, *others = columns = list(found.values())
+            columns += [[a / b for a, b in zip(one, other, strict=True)] for other in others]
+            cells = [f"{median(v):.2f} ({min(v):.2f} to {max(v):.2f})" for v in columns]
+            what = "a step, ms" if run is stepped else "ten rounds, s"
+            lines.append([f"{job.what}, {job.data}", what, *cells, ", ".join(far)])
+    heads = [*WAYS, *(f"speed-up of {way}" for way in list(WAYS)[1:]), "together − alone"]
+    return page.table(["networks", "what", *heads], lines)
+
+
 def section(quick: bool = False) -> list[str]:
     """Lines of the page, from runs made now."""
     return [
@@ -274,13 +352,14 @@ def main() -> None:
     """The command line."""
     asked = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     asked.add_argument("--quick", action="store_true", help="one repeat of each")
+    asked.add_argument("--vmap", action="store_true", help="torch.func.vmap instead of the stack")
     asked.add_argument("--once", action="store_true", help="the first federation, and nothing else")
     given = asked.parse_args()
     torch.set_num_threads(1)
     if given.once:
         ours(JOBS[0], JOBS[0].deal())
     else:
-        print("\n".join(section(given.quick)))
+        print("\n".join(against_vmap() if given.vmap else section(given.quick)))
 
 
 if __name__ == "__main__":
