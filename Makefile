@@ -75,7 +75,7 @@ $(VENV)/.stamp-docs: pyproject.toml constraints.txt | $(BIN)/python
 	$(INSTALL) -e '.[docs]'
 	@touch $@ $(VENV)/.stamp-core
 
-TORCH_TESTS = $(wildcard tests/learners/test_torch*.py) tests/networks/test_cohorts.py
+TORCH_TESTS = $(wildcard tests/learners/test_torch*.py) tests/models/torch/test_cohorts.py
 
 # ---- what people call ----------------------------------------------------------------------------
 
@@ -99,7 +99,7 @@ test-avx2: $(VENV)/.stamp-dev
 	$(BIN)/python -m pytest -n 2 --dist loadfile $(or $(TESTS),$(TORCH_TESTS)) $(ARGS)
 
 test-text: $(VENV)/.stamp-text
-	$(BIN)/python -m pytest tests/learners/test_torch_transformer.py $(ARGS)
+	$(BIN)/python -m pytest tests/models/torch/test_torch_transformer.py $(ARGS)
 
 # In the system's Chromium; without one the test would be skipped, and nothing be said.
 test-browser: $(VENV)/.stamp-dev

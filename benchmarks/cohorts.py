@@ -34,10 +34,10 @@ from torch.nn import functional as F
 from consilience import Federation, Party, avg, ensemble_distillation
 from consilience.data import load
 from consilience.learners import as_learner, make
-from consilience.learners.batching import BatchScheduler
-from consilience.learners.torch.batched import engine as batched
-from consilience.learners.torch.batched.vmap import Vmapped
 from consilience.messages.schema import Public
+from consilience.models.torch.batched import engine as batched
+from consilience.models.torch.batched.vmap import Vmapped
+from consilience.models.torch.batching import BatchScheduler
 from consilience.networks import LocalNetwork
 
 BATCH = 32

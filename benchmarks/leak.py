@@ -39,9 +39,9 @@ from consilience.data import load
 from consilience.experiments import Ledger, SimulatedParties, parse_spec, start
 from consilience.experiments.sections import ModelSpec
 from consilience.federation.federation import Federation
-from consilience.learners.files.transfer import TRUSTED
 from consilience.messages.replies import Failure
 from consilience.messages.schema import Public
+from consilience.models.files.transfer import TRUSTED
 from consilience.numerics.class_sums import PublicBasis
 from consilience.numerics.feature_space import public_feature_space
 from consilience.protocols import Protocol, ensemble_distillation

@@ -157,8 +157,8 @@ def texts(name: str, seeds: Sequence[int], rows: int | None = None) -> Iterator[
 
 def sides(pixels: Sequence[int], *, rows: int = 1000, held_out: int = 600) -> Iterator[str]:
     """Accuracy on held-out training images by the size that pictures are brought to, and time of one."""
-    from consilience.learners.encoders import find_encoder
-    from consilience.learners.torch import photographs
+    from consilience.models.encoders import photographs
+    from consilience.models.encoders.encoders import find_encoder
 
     data = load("cifar-10")
     picked = stream(0, "networks", 0, "rows").permutation(len(data.X))[: rows + held_out]

@@ -37,7 +37,7 @@ from consilience.aggregation import AGGREGATORS, Aggregator, density_ratio, suwa
 from consilience.aggregation.rivals import fedgo
 from consilience.data import load
 from consilience.experiments import SimulatedParties, gather, parse_spec
-from consilience.learners.encoders import find_encoder
+from consilience.models.encoders.encoders import find_encoder
 from consilience.networks import LocalNetwork
 from consilience.party.metrics import classification_metrics, log_losses, regression_metrics
 from consilience.party.mixed_model import MixedModel

@@ -42,11 +42,11 @@ from consilience.aggregation.sums import bits_for
 from consilience.deployment.certificates import make_key
 from consilience.errors import ConsilienceError
 from consilience.learners import make
-from consilience.learners.frozen import Frozen
 from consilience.messages.replies import Failure
 from consilience.messages.schema import Public
 from consilience.messages.secure_sums import MaskedInput, SealedShares, SumKeys, SumOpening
 from consilience.messages.wire import decode, encode
+from consilience.models.fixed import Frozen
 from consilience.networks.base import Network
 from consilience.networks.incoming import Arrival, decode_reply
 from consilience.numerics.randomness import limited_threads

@@ -51,7 +51,7 @@ from consilience.learners import (
     Model as Model,
     as_learner as as_learner,
 )
-from consilience.learners.frozen import (
+from consilience.models.fixed import (
     Frozen as Frozen,
 )
 from consilience.networks import (

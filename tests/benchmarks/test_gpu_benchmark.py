@@ -12,7 +12,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from consilience.learners.torch.learner import TorchLearner  # noqa: E402
+from consilience.models.torch.learner import TorchLearner  # noqa: E402
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 

@@ -53,7 +53,7 @@ NOT_YET = {"matplotlib", "skops", "consilience.report", "consilience_papers.theo
     [
         (
             NETWORK,
-            {"torch", "consilience.learners.torch.learner"},
+            {"torch", "consilience.models.torch.learner"},
             {
                 "sklearn",
                 "scipy.stats",

@@ -31,7 +31,7 @@ from consilience import Federation, Party, auto, avg, ensemble_distillation, mea
 from consilience.errors import InvalidInput
 from consilience.federation.history import History
 from consilience.learners import as_learner, make
-from consilience.learners.torch.recipe import TorchRecipe
+from consilience.models.torch.recipe import TorchRecipe
 
 RNG = np.random.default_rng(0)
 N = 150

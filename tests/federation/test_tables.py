@@ -22,9 +22,9 @@ from sklearn.svm import SVR
 from consilience import Federation, Party, auto, avg, ensemble_distillation, mean
 from consilience.data import read_rows
 from consilience.errors import InvalidInput
-from consilience.learners import encoders
-from consilience.learners.encoders import EncoderEntry, text_columns, with_text_columns
 from consilience.messages.schema import Public
+from consilience.models.encoders import encoders
+from consilience.models.encoders.encoders import EncoderEntry, text_columns, with_text_columns
 from consilience.networks import LocalNetwork
 from consilience.protocols.models.model_exchange import averaged_distillation
 from consilience.tasks.lifecycle import TakePublic

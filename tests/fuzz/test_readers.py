@@ -36,10 +36,10 @@ from consilience.errors import ConsilienceError
 from consilience.experiments.configuration import read_spec
 from consilience.files import FORMAT
 from consilience.learners import as_learner
-from consilience.learners.files.transfer import pack, unpack
 from consilience.messages.replies import Failure, Receipt
 from consilience.messages.schema import Agreement, Public
 from consilience.messages.wire import encode
+from consilience.models.files.transfer import pack, unpack
 from consilience.networks.incoming import decode_reply
 from consilience.site import read_party
 from consilience.site.requests import read_request

@@ -16,10 +16,10 @@ from sklearn.naive_bayes import GaussianNB
 from consilience import Party
 from consilience.errors import InvalidInput, KnowledgeRefused
 from consilience.federation.forming import incompatible_parties
-from consilience.learners.files.transfer import pack
 from consilience.messages.replies import Description, Failure, Receipt
 from consilience.messages.schema import VERSION, Agreement, Public
 from consilience.messages.wire import decode, encode
+from consilience.models.files.transfer import pack
 from consilience.networks.incoming import Request, decode_reply, receive
 from consilience.numerics.feature_space import public_feature_space
 from consilience.site import Limits, PartySite

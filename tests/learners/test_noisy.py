@@ -22,9 +22,9 @@ from consilience.transforms.budget import Budget
 torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 
-from consilience.learners.torch.losses import SQUARED  # noqa: E402
 from consilience.learners.torch.noisy import train_with_noise  # noqa: E402
-from consilience.learners.torch.recipe import TorchRecipe  # noqa: E402
+from consilience.models.torch.losses import SQUARED  # noqa: E402
+from consilience.models.torch.recipe import TorchRecipe  # noqa: E402
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(30, 2))

@@ -11,7 +11,7 @@ import pytest
 
 from consilience.errors import InvalidInput
 from consilience.learners import Learner, as_learner, make
-from consilience.learners.files.transfer import pack, unpack
+from consilience.models.files.transfer import pack, unpack
 from consilience.numerics.outcomes import Survival
 
 DAYS = Survival([1.0, 2.0, 4.0])

@@ -13,7 +13,7 @@ from consilience.errors import InvalidInput, KnowledgeRefused, RunFailed
 from consilience.learners import Learner, make
 from consilience.learners.boosting import weighted_ensemble as module
 from consilience.learners.boosting.weighted_ensemble import WeightedEnsemble
-from consilience.learners.files.transfer import pack
+from consilience.models.files.transfer import pack
 from consilience.numerics.ensemble_weights import descent_weights, negligible
 
 X = np.arange(8.0)[:, None]

@@ -31,10 +31,10 @@ from consilience.aggregation.base import completed
 from consilience.errors import InvalidInput, RunFailed
 from consilience.federation.forming import negotiate
 from consilience.learners import Learner, as_learner
-from consilience.learners.frozen import row_digests
 from consilience.messages.replies import Predictions, Replies
 from consilience.messages.schema import Public
 from consilience.messages.scores import RowCount
+from consilience.models.fixed import row_digests
 from consilience.networks import LocalNetwork
 from consilience.party.choice import Chooser, Lesson
 from consilience.party.importance import weights_that_serve

@@ -20,10 +20,10 @@ from consilience import Federation, LocalNetwork, Party
 from consilience.errors import InvalidInput, KnowledgeRefused, QuorumLost, RunFailed
 from consilience.learners import as_learner, make
 from consilience.learners.boosting.boosted import Boosted
-from consilience.learners.files.transfer import pack
 from consilience.messages.replies import Failure, SharedModel
 from consilience.messages.schema import Agreement, Public
 from consilience.messages.wire import encode
+from consilience.models.files.transfer import pack
 from consilience.networks.incoming import Arrival
 from consilience.numerics.losses import LOSSES
 from consilience.protocols import local_only

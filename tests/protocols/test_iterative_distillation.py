@@ -24,7 +24,7 @@ from consilience import (
 )
 from consilience.checks import classifiers, regressors
 from consilience.errors import InvalidInput, RunFailed
-from consilience.learners.sklearn.kernel_ridge import KernelRidge
+from consilience.models.kernel_ridge import KernelRidge
 from consilience.numerics.kernels import wendland
 
 DOUBLED = Deregularization("linear", 1.0, jitter=0)

@@ -28,11 +28,11 @@ from consilience.aggregation.base import Screened
 from consilience.aggregation.guard import Guard
 from consilience.deployment.certificates import make_key
 from consilience.errors import InvalidInput, QuorumLost
-from consilience.learners.frozen import Frozen
 from consilience.messages.replies import Failure
 from consilience.messages.schema import Public
 from consilience.messages.sums import Sum
 from consilience.messages.wire import decode, encode
+from consilience.models.fixed import Frozen
 from consilience.networks.incoming import Arrival
 from consilience.party.secure_sums import SUMS, member_of
 from consilience.protocols import Protocol, iterative_distillation

@@ -25,8 +25,8 @@ from sklearn.preprocessing import MinMaxScaler, StandardScaler
 from sklearn.svm import SVR
 
 from consilience.errors import InvalidInput, KnowledgeRefused
-from consilience.learners.sklearn.kernel_ridge import KernelRidge
 from consilience.messages.wire import decode, encode
+from consilience.models.kernel_ridge import KernelRidge
 from consilience.secure import LinearModel, linear_model
 from consilience.secure.linear import shared_features
 

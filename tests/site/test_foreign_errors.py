@@ -139,7 +139,7 @@ def test_what_an_answering_function_says_stays() -> None:
     assert not isinstance(answer(party, [Join(agreement=agreed(model))]), Failure)
     failure = answer(party, [PredictPublic(round=1)])
     assert isinstance(failure, Failure) and not tells(failure.reason, failure.mend)
-    assert "TypeError at consilience/learners/frozen.py:" in failure.reason
+    assert "TypeError at consilience/models/fixed.py:" in failure.reason
     assert ROW in party.trouble
 
 

@@ -9,10 +9,10 @@ from typing import Any
 
 from consilience.checks.expectations import same_bits
 from consilience.federation.federation import Federation
-from consilience.learners.files.transfer import unpack
 from consilience.messages.replies import SharedModel
 from consilience.messages.schema import Public
 from consilience.messages.wire import encode
+from consilience.models.files.transfer import unpack
 from consilience.networks import LocalNetwork, Network
 from consilience.party.party import Party
 from consilience.protocols import Protocol, Round

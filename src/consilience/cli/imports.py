@@ -13,7 +13,7 @@ from importlib import import_module
 from types import ModuleType
 from typing import Any
 
-from consilience.learners.presets import LEARNERS
+from consilience.models.presets import LEARNERS
 
 _TOOLS = "numpy.f2py", "numpy.testing"
 """What is imported by ``from numpy import *``."""

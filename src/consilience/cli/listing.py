@@ -17,7 +17,7 @@ def _learners() -> dict[str, str]:
 
 
 def _encoders() -> dict[str, str]:
-    from consilience.learners.encoders import ENCODERS, find_encoder
+    from consilience.models.encoders.encoders import ENCODERS, find_encoder
 
     def digest(name: str) -> str:
         try:

@@ -31,13 +31,13 @@ from consilience.federation.run_folder import (
 )
 from consilience.files import read_text
 from consilience.learners import Model, foreign_code, make
-from consilience.learners.encoders import find_encoder, with_text_columns
-from consilience.learners.files.transfer import unpack
-from consilience.learners.frozen import Frozen
 from consilience.learners.sklearn.per_label import suited_to
 from consilience.messages.replies import SharedModel
 from consilience.messages.schema import MOST_CLASSES, Agreement, Public
 from consilience.messages.wire import decode
+from consilience.models.encoders.encoders import find_encoder, with_text_columns
+from consilience.models.files.transfer import unpack
+from consilience.models.fixed import Frozen
 from consilience.numerics.outcomes import outcome_of
 from consilience.party.shared_space import SharedSpace, shared_space
 from consilience.party.state import read_mixture

@@ -19,7 +19,7 @@ from consilience.federation.driver import total_rounds
 from consilience.federation.leaving import REMAINS, Record, record_of
 from consilience.federation.ledger import Ledger
 from consilience.federation.run_folder import CONFIGURATION, LEDGER
-from consilience.learners.encoders import with_text_columns
+from consilience.models.encoders.encoders import with_text_columns
 from consilience.protocols import PROTOCOLS, Protocol
 from consilience.site.configuration import PartySpec
 from consilience.validation.arrays import Array, check_alike

@@ -32,8 +32,8 @@ from consilience.experiments.sections import DataSpec, ModelSpec
 from consilience.experiments.spec import Spec
 from consilience.experiments.subgroups import check_two_classes, subgroups_of
 from consilience.learners import make
-from consilience.learners.encoders import find_encoder
 from consilience.messages.schema import Public
+from consilience.models.encoders.encoders import find_encoder
 from consilience.networks import Population
 from consilience.numerics.outcomes import Outcome
 from consilience.numerics.randomness import stream

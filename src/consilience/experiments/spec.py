@@ -52,11 +52,11 @@ from consilience.experiments.sections import (
     ReportSpec,
 )
 from consilience.learners import ForeignCode, foreign_code, make
-from consilience.learners.encoders import ENCODERS, check_encoder_name, find_encoder
-from consilience.learners.files.transfer import TRUSTED
-from consilience.learners.files.trust import trusted
-from consilience.learners.presets import check_name
 from consilience.messages.replies import METRICS
+from consilience.models.encoders.encoders import ENCODERS, check_encoder_name, find_encoder
+from consilience.models.files.transfer import TRUSTED
+from consilience.models.files.trust import trusted
+from consilience.models.presets import check_name
 from consilience.networks.hostile import Hostile
 from consilience.party.choice import Purpose
 from consilience.protocols import PROTOCOLS, Protocol

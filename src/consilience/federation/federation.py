@@ -27,9 +27,9 @@ from consilience.federation.forming import (
     negotiate,
 )
 from consilience.federation.history import History
-from consilience.learners.encoders import find_encoder
 from consilience.messages.replies import Description, Metrics
 from consilience.messages.schema import Agreement, Public
+from consilience.models.encoders.encoders import find_encoder
 from consilience.networks import LocalNetwork, Network, Population, PopulationNetwork
 from consilience.numerics.encoder import Encoder
 from consilience.numerics.randomness import limited_threads

@@ -18,7 +18,7 @@ from consilience.errors import InvalidInput, nearest
 from consilience.federation.ledger import Ledger
 from consilience.federation.run_folder import now, versions
 from consilience.files import write_whole
-from consilience.learners.files.store import model_digest
+from consilience.models.files.store import model_digest
 from consilience.tasks.scores import asked_once
 
 BEFORE = "before.json"

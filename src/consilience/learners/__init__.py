@@ -20,14 +20,14 @@ from consilience.learners.base import (
     Phase,
     Steps,
 )
-from consilience.learners.files.trust import ForeignCode, trusting
-from consilience.learners.presets import LEARNERS, LearnerEntry, model_of, named_code
-from consilience.learners.torch.recipe import Augmentation, TorchRecipe
+from consilience.models.files.trust import ForeignCode, trusting
+from consilience.models.presets import LEARNERS, LearnerEntry, model_of, named_code
+from consilience.models.torch.recipe import Augmentation, TorchRecipe
 from consilience.validation.arrays import as_array
 from consilience.validation.labels import Kind
 
 if TYPE_CHECKING:
-    from consilience.learners.sklearn.kernel_ridge import KernelRidge
+    from consilience.models.kernel_ridge import KernelRidge
 
 __all__ = [
     "LEARNERS",
@@ -56,7 +56,7 @@ def __getattr__(name: str) -> Any:
     """Import ``KernelRidge`` when it is first used: nobody else pays for importing scikit-learn."""
     if name != "KernelRidge":
         raise AttributeError(f"module 'consilience.learners' has no attribute {name!r}")
-    from consilience.learners.sklearn.kernel_ridge import KernelRidge
+    from consilience.models.kernel_ridge import KernelRidge
 
     return KernelRidge
 
@@ -97,7 +97,7 @@ def as_learner(
         return model
     if _is_torch(model):
         try:
-            from consilience.learners.torch.learner import TorchLearner
+            from consilience.models.torch.learner import TorchLearner
         except ModuleNotFoundError as error:
             raise MissingExtra("torch", extra="torch") from error
         return TorchLearner(model, kind=kind, recipe=TorchRecipe.of(recipe))

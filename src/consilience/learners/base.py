@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
 import numpy as np
 
 from consilience.errors import InvalidInput
-from consilience.learners.encoders import with_text_columns
+from consilience.models.encoders.encoders import with_text_columns
 from consilience.numerics.outcomes import Outcome
 from consilience.validation.arrays import Array, as_rows, check_inputs
 from consilience.validation.labels import Kind
@@ -246,7 +246,7 @@ class Learner(ABC):
 class Parametric(Protocol):
     """A learner whose parameters can be read, set and pulled at, as protocols that exchange them need it.
 
-    Those of torch modules are (:class:`consilience.learners.torch.learner.TorchLearner`).
+    Those of torch modules are (:class:`consilience.models.torch.learner.TorchLearner`).
     """
 
     @property

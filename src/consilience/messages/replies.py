@@ -232,7 +232,7 @@ class SharedModel(Reply, privacy="unbudgeted"):
     A model may hold rows that it was trained on word for word; a party sends such a one only if told to.
 
     Attributes:
-        about: description of the model, as JSON (:mod:`consilience.learners.files.transfer`).
+        about: description of the model, as JSON (:mod:`consilience.models.files.transfer`).
         data: bytes of the model, shape ``(n_bytes,)``, uint8.
         notes: for the ledger, such as models of others that were refused.
     """

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from consilience.learners import Model
-from consilience.learners.batching import BatchScheduler
 from consilience.messages.schema import Public
 from consilience.messages.wire import decode, encode, size
+from consilience.models.torch.batching import BatchScheduler
 from consilience.networks.base import Network, check_distinct
 from consilience.networks.incoming import Arrival, Request, decode_reply
 from consilience.party.party import Party
@@ -25,7 +25,7 @@ class InProcessNetwork(Network):
     """Base class of networks whose parties are objects of this process.
 
     Alike torch networks train side by side, small ones many times faster so
-    (:mod:`consilience.learners.torch.batched.engine`); on a CPU what comes out is the same bit for bit. A
+    (:mod:`consilience.models.torch.batched.engine`); on a CPU what comes out is the same bit for bit. A
     party's time in the books is its own and its share of what was done together.
 
     Args:

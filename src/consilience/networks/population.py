@@ -18,10 +18,10 @@ from safetensors import SafetensorError
 from consilience.errors import InvalidInput, RunFailed
 from consilience.files import without_fsync
 from consilience.learners import Model
-from consilience.learners.batching import BatchScheduler
 from consilience.messages.replies import Failure, Receipt
 from consilience.messages.schema import Public
 from consilience.messages.wire import decode, size
+from consilience.models.torch.batching import BatchScheduler
 from consilience.networks.base import check_distinct
 from consilience.networks.incoming import Arrival, Request
 from consilience.networks.local import InProcessNetwork

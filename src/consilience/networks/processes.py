@@ -18,11 +18,11 @@ from time import perf_counter
 
 from consilience.errors import InvalidInput, KnowledgeRefused, RunFailed
 from consilience.learners import Model
-from consilience.learners.files.trust import importers
 from consilience.messages.message import REGISTRY, message
 from consilience.messages.replies import Failure, Receipt
 from consilience.messages.schema import Public
 from consilience.messages.wire import decode, encode
+from consilience.models.files.trust import importers
 from consilience.networks.base import Network
 from consilience.networks.incoming import Arrival, decode_reply, timed_out
 from consilience.networks.local import by_name

@@ -8,7 +8,8 @@ sent, and no party's data shape it. What kind of features they are the rows them
   quarter of a picture answers to small patches of public pictures (Coates, Lee & Ng 2011);
 - all else: columns.
 
-An encoder (:mod:`consilience.learners.encoders`), where one was agreed on, makes the features in their place.
+An encoder (:mod:`consilience.models.encoders.encoders`), where one was agreed on, makes the features in their
+place.
 
 Columns, answers and an encoder's features are centred and scaled as the public rows say, and cut at three
 standard deviations, so that no pixel or column that hardly ever varies decides alone what is near. Principal

@@ -8,8 +8,8 @@ import numpy as np
 
 from consilience.errors import ConsilienceError, InvalidInput, KnowledgeRefused, odd_name
 from consilience.learners import Learner
-from consilience.learners.frozen import Frozen
 from consilience.messages.schema import MOST_CLASSES, Agreement
+from consilience.models.fixed import Frozen
 from consilience.numerics.encoder import LONGEST_KEY
 from consilience.party.noisy_training import training_releases
 from consilience.validation.arrays import Array

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 
 from consilience.learners import Learner
-from consilience.learners.files.transfer import check_packing, check_rows, pack, unpack
+from consilience.models.files.transfer import check_packing, check_rows, pack, unpack
 from consilience.party.agreement import checked_answers
 from consilience.party.training import Training
 from consilience.validation.arrays import Array

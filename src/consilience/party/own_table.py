@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from consilience.errors import InvalidInput
-from consilience.learners.encoders import with_text_columns
 from consilience.messages.schema import Public
+from consilience.models.encoders.encoders import with_text_columns
 from consilience.numerics.outcomes import Outcome
 from consilience.party.nearness import PublicComparison
 from consilience.transforms.privacy import Privacy

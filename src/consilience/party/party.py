@@ -14,11 +14,11 @@ from numpy.typing import NDArray
 
 from consilience.errors import InvalidInput, odd_name
 from consilience.learners import Learner, as_learner, kind_told_by
-from consilience.learners.encoders import find_encoder
-from consilience.learners.files.transfer import TRUSTED
-from consilience.learners.frozen import Frozen
 from consilience.learners.sklearn.per_label import suited_to
 from consilience.messages.schema import Agreement, Ratios
+from consilience.models.encoders.encoders import find_encoder
+from consilience.models.files.transfer import TRUSTED
+from consilience.models.fixed import Frozen
 from consilience.numerics.coarse_ratios import Coarseness
 from consilience.numerics.encoder import Encoder
 from consilience.numerics.outcomes import Outcome
@@ -58,7 +58,7 @@ class Party(ReadByPublic, ModelSharing, SavedState, Protected):
 
     A party without ``y`` *learns only*: it sends nothing, keeps no model alone, and is taught on the public
     rows, those more that lie where its own unlabelled ones do, if that serves these (:mod:`.importance`). A
-    party whose model is :class:`~consilience.learners.frozen.Frozen` answers and is never taught; it needs no
+    party whose model is :class:`~consilience.models.fixed.Frozen` answers and is never taught; it needs no
     rows.
 
     Args:

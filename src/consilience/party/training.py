@@ -13,9 +13,9 @@ from scipy.special import softmax
 
 from consilience.errors import InvalidInput
 from consilience.learners import GradientCorrection, Learner, Model, Parametric, Steps
-from consilience.learners.files.transfer import TRUSTED
-from consilience.learners.frozen import Frozen
 from consilience.messages.schema import Agreement, Public
+from consilience.models.files.transfer import TRUSTED
+from consilience.models.fixed import Frozen
 from consilience.numerics.calibration import Calibration
 from consilience.numerics.outcomes import Outcome
 from consilience.numerics.randomness import stream

@@ -17,8 +17,8 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.validation import check_is_fitted
 
 from consilience.errors import InvalidInput, KnowledgeRefused
-from consilience.learners.sklearn.kernel_ridge import KernelRidge
 from consilience.messages.message import message
+from consilience.models.kernel_ridge import KernelRidge
 from consilience.validation.arrays import Array
 
 INPUTS = "inputs"

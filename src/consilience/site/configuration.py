@@ -34,9 +34,9 @@ from consilience.data.table import read_rows
 from consilience.data.targets import OutcomeSpec
 from consilience.errors import ConsilienceError, InvalidInput
 from consilience.learners import Learner, make, trusting
-from consilience.learners.encoders import find_encoder
-from consilience.learners.files.transfer import TRUSTED
 from consilience.messages.schema import Public
+from consilience.models.encoders.encoders import find_encoder
+from consilience.models.files.transfer import TRUSTED
 from consilience.numerics.coarse_ratios import Coarseness
 from consilience.numerics.encoder import Encoder
 from consilience.numerics.outcomes import Outcome, Survival

@@ -16,11 +16,11 @@ import numpy as np
 from consilience.errors import InvalidInput, KnowledgeRefused
 from consilience.learners.boosting.boosted import Boosted
 from consilience.learners.boosting.weighted_ensemble import WeightedEnsemble
-from consilience.learners.files.transfer import TRUSTED, unpack
 from consilience.messages.base import Reply
 from consilience.messages.message import message
 from consilience.messages.replies import Receipt, SharedModel
 from consilience.messages.schema import Agreement, TaskLike
+from consilience.models.files.transfer import TRUSTED, unpack
 from consilience.party.party import Party
 from consilience.tasks.base import Task
 from consilience.tasks.models import shared_model

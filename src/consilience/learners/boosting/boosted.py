@@ -19,8 +19,8 @@ from consilience.learners.boosting.weighted_ensemble import (
     read_arrays,
     write_arrays,
 )
-from consilience.learners.files.transfer import TRUSTED, check_packing
 from consilience.learners.targets import usable
+from consilience.models.files.transfer import TRUSTED, check_packing
 from consilience.numerics.ensemble_weights import descent_weights
 from consilience.numerics.losses import DIVERGED, ConvexLoss, check_convex, loss_of
 from consilience.validation.arrays import Array

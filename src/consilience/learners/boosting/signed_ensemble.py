@@ -19,7 +19,7 @@ from consilience.learners.boosting.weighted_ensemble import (
     read_arrays,
     write_arrays,
 )
-from consilience.learners.files.transfer import TRUSTED
+from consilience.models.files.transfer import TRUSTED
 from consilience.validation.arrays import Array
 from consilience.validation.printing import prints_no_rows
 

@@ -13,10 +13,10 @@ from torch import Tensor, nn
 
 from consilience.errors import InvalidInput, RunFailed
 from consilience.learners.targets import usable
-from consilience.learners.torch.batched.steps import batches_of
-from consilience.learners.torch.learner import TorchLearner
-from consilience.learners.torch.modules import forward_in_parts
-from consilience.learners.torch.optimizer import TorchOptimizer
+from consilience.models.torch.batched.steps import batches_of
+from consilience.models.torch.learner import TorchLearner
+from consilience.models.torch.modules import forward_in_parts
+from consilience.models.torch.optimizer import TorchOptimizer
 from consilience.validation.arrays import Array
 
 Gradient = Callable[[Array], Array]

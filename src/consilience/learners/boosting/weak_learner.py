@@ -9,9 +9,9 @@ from typing import Any
 from consilience.errors import InvalidInput
 from consilience.learners import as_learner, make
 from consilience.learners.base import Learner
-from consilience.learners.files.transfer import NETWORKS
-from consilience.learners.files.trust import ForeignCode
-from consilience.learners.files.vetting import EVERYWHERE
+from consilience.models.files.transfer import NETWORKS
+from consilience.models.files.trust import ForeignCode
+from consilience.models.files.vetting import EVERYWHERE
 
 _REGRESS = (
     "They are fitted to gradients, which are numbers: take a regressor, such as 'tree-regressor'."

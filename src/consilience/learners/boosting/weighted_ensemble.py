@@ -17,8 +17,8 @@ from safetensors.numpy import save_file
 from consilience.errors import InvalidInput, KnowledgeRefused, RunFailed
 from consilience.learners import as_learner
 from consilience.learners.base import Learner
-from consilience.learners.files.store import write_model
-from consilience.learners.files.transfer import TRUSTED, pack, unpack
+from consilience.models.files.store import write_model
+from consilience.models.files.transfer import TRUSTED, pack, unpack
 from consilience.numerics.ensemble_weights import negligible
 from consilience.numerics.losses import on_simplex
 from consilience.validation.arrays import Array

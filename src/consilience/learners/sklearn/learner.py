@@ -12,8 +12,6 @@ import numpy as np
 
 from consilience.errors import ConsilienceError, InvalidInput, RunFailed
 from consilience.learners.base import Learner, Phase
-from consilience.learners.files.store import blob_of, dump, read
-from consilience.learners.files.vetting import PACKAGES, plain
 from consilience.learners.sklearn.abilities import abilities_of
 from consilience.learners.sklearn.answers import checked, shares_of
 from consilience.learners.sklearn.estimators import (
@@ -48,6 +46,8 @@ from consilience.learners.targets import (
     usable,
     without_small,
 )
+from consilience.models.files.store import blob_of, dump, read
+from consilience.models.files.vetting import PACKAGES, plain
 from consilience.validation.arrays import Array
 from consilience.validation.labels import Kind
 

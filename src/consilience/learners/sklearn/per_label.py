@@ -10,10 +10,10 @@ import numpy as np
 
 from consilience.errors import InvalidInput, RunFailed
 from consilience.learners.base import Learner, Phase
-from consilience.learners.files.store import dump, read
-from consilience.learners.frozen import Frozen
 from consilience.learners.sklearn.learner import SklearnLearner
 from consilience.learners.targets import SMALLEST_OF_BINS, expand, harden
+from consilience.models.files.store import dump, read
+from consilience.models.fixed import Frozen
 from consilience.numerics.multilabel import MultiLabel, known_pairs
 from consilience.numerics.outcomes import Outcome
 from consilience.validation.arrays import Array

@@ -23,9 +23,9 @@ from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 
 from consilience.errors import InvalidInput
-from consilience.learners.torch.losses import TorchLoss
-from consilience.learners.torch.optimizer import TorchOptimizer
-from consilience.learners.torch.recipe import TorchRecipe
+from consilience.models.torch.losses import TorchLoss
+from consilience.models.torch.optimizer import TorchOptimizer
+from consilience.models.torch.recipe import TorchRecipe
 from consilience.numerics.randomness import NoiseSource
 from consilience.validation.arrays import Array
 

@@ -15,9 +15,9 @@ from typing import Any
 
 from consilience.errors import ConsilienceError
 from consilience.learners import Model
-from consilience.learners.files.trust import importers
 from consilience.messages.message import REGISTRY
 from consilience.messages.schema import Public
+from consilience.models.files.trust import importers
 from consilience.networks.flower.client_app import site_app
 from consilience.networks.flower.internals import PATIENCE, QUIET, START
 from consilience.networks.flower.network import FlowerNetwork

@@ -1,0 +1,1 @@
+"""Adapters of models beyond scikit-learn, and of model files."""

@@ -1,0 +1,1 @@
+"""Pretrained encoders of images and texts."""

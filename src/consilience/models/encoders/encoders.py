@@ -1,0 +1,281 @@
+"""Encoders: features of rows that were learned elsewhere, from large collections that no party has.
+
+Parties compare rows by them (:mod:`consilience.numerics.feature_space`), and models may read them
+(:mod:`consilience.models.encoders.transformer`). Files come with packages of Python's registry, which nothing
+here downloads; of these packages data alone are read, and no code is run.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache, cached_property
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from consilience.errors import InvalidInput, MissingExtra, nearest
+from consilience.models.files.trust import ForeignCode, find, trusted
+from consilience.numerics.encoder import Encoder, check_encoder
+from consilience.validation.arrays import Array
+from consilience.validation.table_schema import Schema
+from consilience.validation.tables import Table
+
+
+@dataclass(frozen=True)
+class EncoderEntry:
+    """A named encoder.
+
+    Attributes:
+        summary: one line for ``consilience list encoders``.
+        target: its class, as ``"package.module:name"``.
+        extra: the extra of this package that it needs.
+    """
+
+    summary: str
+    target: str
+    extra: str
+
+
+ENCODERS: Mapping[str, EncoderEntry] = {
+    "static-words": EncoderEntry(
+        "texts: the mean of static word embeddings, 256 numbers",
+        "consilience.models.encoders.encoders:StaticWords",
+        "embeddings",
+    ),
+    "photographs": EncoderEntry(
+        "pictures: the last layer of a small network that was trained on ImageNet, 1,280 numbers",
+        "consilience.models.encoders.photographs:Photographs",
+        "images",
+    ),
+}
+"""The encoders that come with consilience."""
+
+_OF_TEXT = re.compile(r"(.+): (\S+) \d+")
+"""Name of a column that is a number of a text: column, encoder, place."""
+
+
+def find_encoder(encoder: Encoder | str) -> Encoder:
+    """Find an encoder by its name, or check one that is given.
+
+    Args:
+        encoder: a name of :data:`ENCODERS`; an import path, ``"package.module:name"``, of a callable or of a
+            class of such, inside of :func:`consilience.learners.trusting` alone; or the callable itself.
+
+    Raises:
+        InvalidInput: an unknown name, with the nearest known one, or no encoder.
+        ForeignCode: an import path outside of :func:`consilience.learners.trusting`; it was not imported.
+        MissingExtra: its package is not installed.
+    """
+    if not isinstance(encoder, str):
+        check_encoder(encoder)
+        return encoder
+    if encoder in ENCODERS:
+        return _named(encoder)
+    check_encoder_name(encoder)
+    if not trusted(encoder):
+        raise ForeignCode(encoder, "encoder")
+    try:
+        found = find(encoder)
+    except ImportError as error:
+        raise InvalidInput(f"cannot be imported: {error}", where=encoder) from error
+    made = found() if isinstance(found, type) else found
+    check_encoder(made)
+    known: Encoder = made
+    return known
+
+
+def check_encoder_name(name: str) -> None:
+    """Raise ``InvalidInput`` on what is neither an encoder's name nor an import path; nothing is imported."""
+    if name not in ENCODERS and ":" not in name:
+        raise InvalidInput(f"unknown encoder {name!r}", mend=nearest(name, ENCODERS))
+
+
+@cache
+def _named(name: str) -> Encoder:
+    """The encoder of a name, whose file is read once in a process."""
+    entry = ENCODERS[name]
+    try:
+        made: Encoder = find(entry.target)()
+    except ModuleNotFoundError as error:
+        missing = error.name or entry.extra
+        raise MissingExtra(missing, extra=entry.extra, where=f"encoder {name!r}") from error
+    return made
+
+
+def packaged(package: str, *parts: str) -> Path:
+    """Return the path of a data file of an installed package, without importing the package.
+
+    Args:
+        package: its name.
+        parts: folders and the name of the file within it.
+
+    Raises:
+        ModuleNotFoundError: there is no such package, or not with this file.
+    """
+    spec = find_spec(package)
+    for place in (spec and spec.submodule_search_locations) or ():
+        if (path := Path(place, *parts)).is_file():
+            return path
+    raise ModuleNotFoundError(f"no file {parts[-1]} of {package}", name=package)
+
+
+class RowEncoder:
+    """Base class of encoders that keep the features of rows they have seen.
+
+    A row's features depend on no other row, and are the same bits whatever rows come with it.
+    """
+
+    name: str
+    """Name in :data:`ENCODERS`."""
+    most_kept: int = 2**28
+    """Bytes of features that are kept: the same rows are asked for in every round."""
+
+    def __init__(self) -> None:
+        self._kept: dict[Any, Array] = {}
+
+    @property
+    @abstractmethod
+    def key(self) -> str:
+        """Digest of everything that its features depend on."""
+
+    @abstractmethod
+    def compute(self, X: Array) -> Array:
+        """Compute the features of rows, shape ``(n, d)``, float32."""
+
+    def __call__(self, X: Array, /) -> Array:
+        """Compute the features of rows that are not kept, shape ``(n, d)``, float32."""
+        X = np.asarray(X)
+        names = [str(row) if X.dtype.kind in "UO" else _digest(row) for row in X]
+        new = {name: i for i, name in enumerate(names) if name not in self._kept}
+        found = dict(zip(new, self.compute(X[list(new.values())]), strict=True)) if new else {}
+        rows = np.stack([found[name] if name in found else self._kept[name] for name in names])
+        self._kept.update(found)
+        while len(self._kept) * rows[0].nbytes > self.most_kept:
+            del self._kept[next(iter(self._kept))]
+        return rows
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return find_encoder, (self.name,)
+
+
+def _digest(row: Array) -> bytes:
+    about = f"{row.dtype}{row.shape}".encode()
+    return hashlib.blake2b(about + row.tobytes(), digest_size=16).digest()
+
+
+class StaticWords(RowEncoder):
+    """Mean of static embeddings of a text's tokens: 256 numbers, zeros for a text of none.
+
+    Raises:
+        ModuleNotFoundError: the package ``wordllama`` or ``tokenizers`` is not installed.
+
+    Source:
+        Package ``wordllama`` 0.4.0.post1 (MIT), ``l2_supercat_256``: token embeddings of language models,
+        trained further to compare texts. Its two data files are read; its mean pads to the longest text.
+    """
+
+    name = "static-words"
+
+    def __init__(self) -> None:
+        super().__init__()
+        from safetensors.numpy import load_file
+        from tokenizers import Tokenizer
+
+        files = (
+            packaged("wordllama", "weights", "l2_supercat_256.safetensors"),
+            packaged("wordllama", "tokenizers", "l2_supercat_tokenizer_config.json"),
+        )
+        self._files = files
+        self._vectors = load_file(files[0])["embedding.weight"]
+        self._tokenizer = Tokenizer.from_file(str(files[1]))
+        self._tokenizer.no_padding()
+        self._tokenizer.no_truncation()
+
+    @cached_property
+    def key(self) -> str:
+        """Digest of both files."""
+        digests = [hashlib.sha256(file.read_bytes()).hexdigest() for file in self._files]
+        return hashlib.sha256(" ".join(digests).encode()).hexdigest()
+
+    def compute(self, X: Array) -> Array:
+        if X.ndim != 1 or X.dtype.kind not in "UO":
+            raise InvalidInput(
+                f"it reads texts, and a row has shape {X.shape[1:]} of {X.dtype}",
+                where=f"encoder {self.name!r}",
+                mend="For pictures take photographs; columns need no encoder.",
+            )
+        found = np.zeros((len(X), self._vectors.shape[1]), np.float32)
+        for i, text in enumerate(map(str, X)):
+            if tokens := self._tokenizer.encode(text, add_special_tokens=False).ids:
+                found[i] = self._vectors[tokens].mean(axis=0, dtype=np.float32)
+        return found
+
+
+def text_columns(table: Any, names: Sequence[str], *, encoder: str = "static-words") -> Any:
+    """Replace columns of texts by an encoder's numbers, as columns that say whose they are.
+
+    ``note`` becomes ``note: static-words 0``, ``note: static-words 1`` and so on; a missing text is an empty
+    one. Where public rows have such columns, a party's own table has ``note`` and is read alike, and so is
+    a table that a model is asked about.
+
+    Args:
+        table: a pandas or pyarrow table, or a mapping of names to columns.
+        names: columns of texts.
+        encoder: a name of :data:`ENCODERS`, of an encoder of texts.
+
+    Returns:
+        A pandas table.
+
+    Raises:
+        InvalidInput: no such column or encoder, or a column of other values.
+        MissingExtra: the encoder's package is not installed.
+    """
+    import pandas as pd
+
+    if encoder not in ENCODERS:
+        raise InvalidInput(f"unknown encoder {encoder!r}", mend=nearest(encoder, ENCODERS))
+    found = dict(Table.of(table, where="text_columns").columns)
+    for name in names:
+        texts = found.get(name)
+        if texts is None or texts.dtype.kind != "O":
+            raise InvalidInput(
+                f"column {name!r} holds no texts"
+                if name in found
+                else f"there is no column {name!r}",
+                where="text_columns",
+                mend=nearest(
+                    name, (one for one, values in found.items() if values.dtype == object)
+                ),
+            )
+        features = find_encoder(encoder)(np.array([text or "" for text in texts], dtype=object))
+        parts = {f"{name}: {encoder} {i}": part for i, part in enumerate(np.asarray(features).T)}
+        places = list(found.items())
+        at = list(found).index(name)
+        found = dict([*places[:at], *parts.items(), *places[at + 1 :]])
+    return pd.DataFrame(found)
+
+
+def with_text_columns(table: Table, schema: Schema) -> Table:
+    """Replace the columns of texts of which a schema has numbers (:func:`text_columns`).
+
+    Args:
+        table: the rows as they came.
+        schema: columns to read them by; it may have come from elsewhere, and names no code.
+
+    Raises:
+        MissingExtra: the encoder's package is not installed.
+    """
+    told = filter(
+        None, map(_OF_TEXT.fullmatch, (n for n in schema.names if n not in table.columns))
+    )
+    for name, encoder in sorted({(one[1], one[2]) for one in told}):
+        texts = table.columns.get(name)
+        if texts is not None and texts.dtype.kind == "O" and encoder in ENCODERS:
+            table = Table.of(text_columns(table, [name], encoder=encoder), where="text_columns")
+    return table

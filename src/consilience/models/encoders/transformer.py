@@ -1,0 +1,55 @@
+"""Encoders as transformers of scikit-learn: a model in a pipeline behind one reads features, not rows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sklearn.base import BaseEstimator, TransformerMixin
+
+from consilience.models.encoders.encoders import find_encoder
+from consilience.validation.arrays import Array
+
+
+class Encoded(TransformerMixin, BaseEstimator):  # type: ignore[misc]
+    """Features of rows by an encoder (:mod:`consilience.models.encoders.encoders`); nothing is learned.
+
+    Args:
+        encoder: its name.
+    """
+
+    def __init__(self, encoder: str = "static-words") -> None:
+        self.encoder = encoder
+
+    def fit(self, X: Array, y: Any = None) -> Encoded:
+        """Learn nothing."""
+        return self
+
+    def transform(self, X: Array) -> Array:
+        """Compute the features of rows, shape ``(n, d)``."""
+        features: Array = find_encoder(self.encoder)(X)
+        return features
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return True
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.string = self.encoder != "photographs"
+        tags.input_tags.two_d_array = tags.input_tags.three_d_array = self.encoder != "static-words"
+        tags.requires_fit = False
+        return tags
+
+
+def static_words() -> Encoded:
+    """Make the transformer of texts to the mean of static word embeddings."""
+    return _checked("static-words")
+
+
+def photographs() -> Encoded:
+    """Make the transformer of pictures to features of a network that was trained on ImageNet."""
+    return _checked("photographs")
+
+
+def _checked(encoder: str) -> Encoded:
+    find_encoder(encoder)  # says now that its package is missing
+    return Encoded(encoder)

@@ -1,0 +1,244 @@
+"""Import paths in files: which of them are followed, and where their code would come from.
+
+A configuration or a run folder names its models, as presets or as ``"package.module:name"``. Whoever wrote
+the file chose the name, and following it runs code. Unless the user trusts the file, a path is followed only
+into the packages of :data:`~consilience.models.files.vetting.PACKAGES`, and what it leads to is called only
+if it is the class of an estimator of theirs.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from difflib import get_close_matches
+from importlib import import_module, util
+from importlib.machinery import ModuleSpec, PathFinder
+from pathlib import Path
+from typing import Any
+
+from consilience.errors import InvalidInput
+from consilience.models.files.vetting import PACKAGES
+
+
+@dataclass(frozen=True)
+class _Trust:
+    """Code that the user trusts.
+
+    Attributes:
+        folders: where modules that are named may lie if they are not installed.
+        names: import paths and packages; ``None`` for all.
+    """
+
+    folders: tuple[Path, ...]
+    names: frozenset[str] | None
+
+
+_trust: ContextVar[_Trust | None] = ContextVar("trust", default=None)
+
+
+class ForeignCode(InvalidInput):
+    """Code in a file beyond the models of the trusted packages: not called, and not imported from elsewhere.
+
+    Args:
+        path: the import path, or the package that would be trusted.
+        field: the key that says so, such as ``"models.0.name"``.
+        file: the file, where it is known.
+    """
+
+    def __init__(self, path: str, field: str = "name", file: str | None = None) -> None:
+        self.path, self.field, self.file = path, field, file
+        super().__init__(
+            f"it would import and run {path!r}, which is no model of {', '.join(PACKAGES)}",
+            where=field if file is None else f"{file}: {field}",
+            mend="If you know that code and trust whoever wrote this: --trust\n"
+            "  (in Python: with consilience.learners.trusting(): …)",
+        )
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return ForeignCode, (self.path, self.field, self.file)
+
+    def within(self, section: str) -> ForeignCode:
+        """Return the same error, where the field is one of a section."""
+        return ForeignCode(self.path, f"{section}.{self.field}", self.file)
+
+    def said_in(self, file: Path) -> ForeignCode:
+        """Return the same error, with the file that says it."""
+        return ForeignCode(self.path, self.field, str(file))
+
+    def source(self, folder: Path) -> str:
+        """Find the file that the code would be read from, without importing anything.
+
+        Args:
+            folder: where modules may lie that are not installed.
+        """
+        name, places, spec = "", list[str](), None
+        for part in self.path.partition(":")[0].split("."):
+            spec = PathFinder.find_spec(f"{name}.{part}", places) if name else _spec(part, folder)
+            if spec is None:
+                return "not found"
+            name, places = spec.name, list(spec.submodule_search_locations or ())
+        return str(spec and (spec.origin or places[0]))
+
+
+@contextmanager
+def trusting(
+    yes: bool = True, *, folders: Sequence[Path] = (), names: Iterable[str] | None = None
+) -> Iterator[None]:
+    """Trust names: inside of the block, models are imported and called wherever their code is from.
+
+    It holds for every function of consilience that makes models by name: :func:`consilience.learners.make`,
+    :func:`consilience.experiments.start`, :func:`consilience.experiments.resume`, ….
+
+    Args:
+        yes: ``False`` takes it back.
+        folders: where modules may lie that are named and not installed. Nothing else is imported from there.
+        names: the import paths and packages that are trusted, and no others; by default all.
+
+    Example:
+        >>> from consilience.learners import make
+        >>> with trusting():
+        ...     learner = make("my_models:Centre")  # doctest: +SKIP
+    """
+    only = None if names is None else frozenset(names)
+    token = _trust.set(_Trust(tuple(folders), only) if yes else None)
+    try:
+        yield
+    finally:
+        _trust.reset(token)
+
+
+def trusted(name: str) -> bool:
+    """Return true inside of :func:`trusting` for an import path or a package that is trusted there."""
+    trust = _trust.get()
+    return trust is not None and (trust.names is None or name in trust.names)
+
+
+def model_at(path: str, ours: Container[str]) -> Any:
+    """Import the class or function that a file names.
+
+    Args:
+        path: ``"package.module:name"``.
+        ours: paths that are accepted beside the classes of estimators.
+
+    Raises:
+        ForeignCode: it is not accepted, and the file is not trusted.
+        InvalidInput: there is no such thing, or it cannot be called.
+    """
+    if not trusted(path) and path.partition(":")[0].partition(".")[0] not in PACKAGES:
+        raise ForeignCode(path)
+    try:
+        found = find(path)
+    except ImportError as error:
+        raise InvalidInput(
+            f"cannot import {path.partition(':')[0]!r}: {error}",
+            where=path,
+            mend="Write package.module:Class; the package must be importable where this runs.",
+        ) from error
+    if not callable(found):
+        raise InvalidInput("this is not a class or function", where=path)
+    if not (trusted(path) or path in ours or _is_estimator(found)):
+        raise ForeignCode(path)
+    return found
+
+
+def check_packages(parameters: Mapping[str, Any]) -> None:
+    """Raise ``ForeignCode`` where a model's parameter ``trusts`` would have more packages trusted."""
+    for package in foreign_packages(parameters):
+        if not trusted(package):
+            raise ForeignCode(package, "trusts")
+
+
+def foreign_packages(parameters: Mapping[str, Any]) -> list[str]:
+    """Packages that a model's parameter ``trusts`` names, beyond those that are trusted in any case."""
+    given = parameters.get("trusts")
+    packages = [given] if isinstance(given, str) else given if isinstance(given, Iterable) else []
+    return [str(package) for package in packages if package not in PACKAGES]
+
+
+def find(path: str) -> Any:
+    """Import the object at ``"package.module:name"``, whatever it is.
+
+    Raises:
+        InvalidInput: this is no import path, or the module has no such name.
+        ImportError: there is no such module, or it cannot be imported.
+    """
+    module_name, _, attribute = path.partition(":")
+    first, *rest = module_name.split(".")
+    if not attribute or not all(map(str.isidentifier, (first, *rest))):
+        raise InvalidInput(f"{path!r} is no import path", mend="Write package.module:Class.")
+    try:
+        module = import_module(module_name)
+    except ModuleNotFoundError as error:
+        if error.name != first or not _serve(first):
+            raise
+        module = import_module(module_name)
+    if not hasattr(module, attribute):
+        close = get_close_matches(attribute, dir(module), n=1)
+        raise InvalidInput(
+            f"{module_name} has no {attribute!r}",
+            mend=f"Did you mean {close[0]!r}?" if close else None,
+        )
+    return getattr(module, attribute)
+
+
+@dataclass(frozen=True)
+class _Beside:
+    """An importer of one module or package of a folder, asked after all others.
+
+    The folder stays out of ``sys.path``, where libraries would find what they try to import on their own.
+    Sent to another process, it serves there.
+    """
+
+    folder: str
+    name: str
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None = None, target: object = None
+    ) -> ModuleSpec | None:
+        return PathFinder.find_spec(name, [self.folder]) if name == self.name else None
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _importer, (self.folder, self.name)
+
+
+def importers() -> tuple[object, ...]:
+    """The importers of modules that were found in folders, for processes that are sent objects of theirs."""
+    return tuple(one for one in sys.meta_path if isinstance(one, _Beside))
+
+
+def _serve(name: str) -> bool:
+    """Make a module of the folders importable; true if one of them has it."""
+    trust = _trust.get()
+    for folder in trust.folders if trust else ():
+        if PathFinder.find_spec(name, [str(folder)]) is not None:
+            _importer(str(folder), name)
+            return True
+    return False
+
+
+def _importer(folder: str, name: str) -> _Beside:
+    beside = _Beside(folder, name)
+    if beside not in sys.meta_path:
+        sys.meta_path.append(beside)
+    return beside
+
+
+def _spec(name: str, folder: Path) -> ModuleSpec | None:
+    """The place of a top-level module: installed, or else in a folder; ``None`` if it is nowhere."""
+    try:
+        spec = util.find_spec(name)
+    except (ImportError, ValueError):
+        spec = None
+    return spec or PathFinder.find_spec(name, [str(folder)])
+
+
+def _is_estimator(found: object) -> bool:
+    """True for a class with ``fit`` and ``predict`` that a trusted package defines."""
+    return (
+        isinstance(found, type)
+        and found.__module__.partition(".")[0] in PACKAGES
+        and all(callable(getattr(found, name, None)) for name in ("fit", "predict"))
+    )
