@@ -27,14 +27,6 @@ from page import RESULTS, table, write
 from rebuilding import distances, nearest, table_of
 
 from consilience.checks.attacks.finished_run import attack_run
-from consilience.checks.attacks.membership import (
-    area_under_curve,
-    confidence_likelihood,
-    highest_area,
-    public_row_likelihood,
-    true_positives,
-)
-from consilience.checks.attacks.shadows import Candidates, RecordedNetwork, Shadows, on_one_scale
 from consilience.data import load
 from consilience.experiments import Ledger, SimulatedParties, parse_spec, start
 from consilience.experiments.sections import ModelSpec
@@ -42,16 +34,24 @@ from consilience.federation.federation import Federation
 from consilience.messages.replies import Failure
 from consilience.messages.schema import Public
 from consilience.models.files.transfer import TRUSTED
-from consilience.numerics.class_sums import PublicBasis
 from consilience.numerics.feature_space import public_feature_space
+from consilience.privacy.accounting.budget import Budget
+from consilience.privacy.accounting.losses import NoisyTraining, gaussian_mu
+from consilience.privacy.attacks.membership import (
+    area_under_curve,
+    confidence_likelihood,
+    highest_area,
+    public_row_likelihood,
+    true_positives,
+)
+from consilience.privacy.attacks.shadows import Candidates, RecordedNetwork, Shadows, on_one_scale
+from consilience.privacy.class_sums.protocol import private_sums
+from consilience.privacy.class_sums.sums import PublicBasis
+from consilience.privacy.class_sums.tasks import SumClasses
 from consilience.protocols import Protocol, ensemble_distillation
 from consilience.protocols.methods import AGGREGATORS
-from consilience.protocols.predictions.private_sums import private_sums
-from consilience.tasks.class_sums import SumClasses
 from consilience.tasks.outgoing import answer
 from consilience.tasks.predictions import Distill, PredictPublic
-from consilience.transforms.accounting import NoisyTraining, gaussian_mu
-from consilience.transforms.budget import Budget
 
 Array = np.ndarray
 NO_TREES = np.zeros((0, 0, 2), dtype=np.float32)

@@ -31,12 +31,12 @@ from consilience.aggregation.base import onto_simplex
 from consilience.data.registry import load
 from consilience.learners import as_learner
 from consilience.messages.replies import Predictions
-from consilience.numerics.class_sums import Features
 from consilience.numerics.randomness import SystemNoise, limited_threads
-from consilience.protocols.predictions.private_sums import private_sums
-from consilience.transforms.accounting import NoisyTraining, gaussian_mu
-from consilience.transforms.budget import Budget
-from consilience.transforms.mechanisms import Mechanism
+from consilience.privacy.accounting.budget import Budget
+from consilience.privacy.accounting.losses import NoisyTraining, gaussian_mu
+from consilience.privacy.accounting.mechanisms import Mechanism
+from consilience.privacy.class_sums.protocol import private_sums
+from consilience.privacy.class_sums.sums import Features
 
 PARTIES, DELTA, BUDGETS = 10, 1e-5, (None, 8.0, 3.0, 1.0, 0.5)
 SHARED = "noise shared"

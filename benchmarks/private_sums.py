@@ -34,7 +34,10 @@ from consilience import Federation, Party, avg, ensemble_distillation
 from consilience.aggregation import density_ratio
 from consilience.data import load
 from consilience.messages.schema import Public
-from consilience.numerics.class_sums import (
+from consilience.privacy.accounting.budget import Budget
+from consilience.privacy.accounting.losses import gaussian_mu
+from consilience.privacy.class_sums.protocol import private_sums
+from consilience.privacy.class_sums.sums import (
     CONSTANT,
     SCALE,
     at_the_ends,
@@ -42,11 +45,8 @@ from consilience.numerics.class_sums import (
     class_sums,
     fitted_values,
 )
+from consilience.privacy.class_sums.tasks import features_by, public_basis
 from consilience.protocols import Protocol, local_only
-from consilience.protocols.predictions.private_sums import private_sums
-from consilience.tasks.class_sums import features_by, public_basis
-from consilience.transforms.accounting import gaussian_mu
-from consilience.transforms.budget import Budget
 
 FOLDER = Path(__file__).parent.parent / "runs" / "results" / "private-sums"
 DELTA = 1e-5

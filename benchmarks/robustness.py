@@ -40,7 +40,7 @@ from consilience.errors import RunFailed
 from consilience.experiments import gather, parse_spec
 from consilience.experiments.setup import SimulatedParties
 from consilience.federation.forming import holders_by_class
-from consilience.networks.hostile import ATTACKS, Hostile, HostileNetwork
+from consilience.privacy.robust.hostile import ATTACKS, Hostile, HostileNetwork
 
 KEPT = Path(__file__).parent.parent / "runs" / "results" / "robustness.jsonl"
 ROUNDS = 6

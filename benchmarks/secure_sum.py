@@ -16,12 +16,12 @@ import numpy as np
 
 from consilience.federation.run_folder import machine, versions
 from consilience.messages.replies import Predictions
-from consilience.messages.secure_sums import ANSWERS, MaskedInput
 from consilience.messages.wire import encode
 from consilience.numerics.randomness import limited_threads
-from consilience.secure.masks import least_threshold
-from consilience.secure.opened_sum import open_sum
-from consilience.secure.secure_sum import SumMember
+from consilience.privacy.secure_aggregation.masks import least_threshold
+from consilience.privacy.secure_aggregation.messages import ANSWERS, MaskedInput
+from consilience.privacy.secure_aggregation.opened_sum import open_sum
+from consilience.privacy.secure_aggregation.secure_sum import SumMember
 
 PAGE = Path(__file__).parent.parent / "docs" / "results" / "secure-sums.md"
 DOMAIN = bytes(32)

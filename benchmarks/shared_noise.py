@@ -19,13 +19,13 @@ from page import table, write
 from private_sums import DELTA, PROBLEMS, Split, outcomes, parties, score, split
 
 from consilience.messages.schema import Public
-from consilience.numerics.class_sums import SCALE, class_ratios, class_sums
 from consilience.numerics.randomness import SystemNoise
-from consilience.protocols.predictions.private_sums import private_sums
-from consilience.protocols.secure_rounds import SecureAggregation
-from consilience.tasks.class_sums import features_by, public_basis
-from consilience.transforms.accounting import gaussian_mu
-from consilience.transforms.budget import Budget
+from consilience.privacy.accounting.budget import Budget
+from consilience.privacy.accounting.losses import gaussian_mu
+from consilience.privacy.class_sums.protocol import private_sums
+from consilience.privacy.class_sums.sums import SCALE, class_ratios, class_sums
+from consilience.privacy.class_sums.tasks import features_by, public_basis
+from consilience.privacy.secure_aggregation.rounds import SecureAggregation
 
 FOLDER = Path(__file__).parent.parent / "runs" / "results" / "shared-noise"
 BUDGETS = (1.0, 0.5)

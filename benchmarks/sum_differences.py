@@ -38,32 +38,43 @@ from scipy.special import entr
 from sklearn.datasets import load_digits
 
 from consilience import Federation, Party
-from consilience.aggregation.sums import bits_for
 from consilience.deployment.certificates import make_key
 from consilience.errors import ConsilienceError
 from consilience.learners import make
 from consilience.messages.replies import Failure
 from consilience.messages.schema import Public
-from consilience.messages.secure_sums import MaskedInput, SealedShares, SumKeys, SumOpening
 from consilience.messages.wire import decode, encode
 from consilience.models.fixed import Frozen
 from consilience.networks.base import Network
 from consilience.networks.incoming import Arrival, decode_reply
 from consilience.numerics.randomness import limited_threads
-from consilience.party.secure_sums import checked_roster
-from consilience.secure.masks import least_threshold
+from consilience.privacy.secure_aggregation.masks import least_threshold
+from consilience.privacy.secure_aggregation.messages import (
+    MaskedInput,
+    SealedShares,
+    SumKeys,
+    SumOpening,
+)
+from consilience.privacy.secure_aggregation.party import checked_roster
+from consilience.privacy.secure_aggregation.rules_as_sums import bits_for
+from consilience.privacy.secure_aggregation.tasks import (
+    OpenMasks,
+    OpenSum,
+    ShareSecrets,
+    SumMasked,
+    SumQuestion,
+)
 from consilience.site import Limits, PartySite
 from consilience.tasks.base import Task
 from consilience.tasks.lifecycle import Checkpoint, Join, Restore
 from consilience.tasks.predictions import Distill, FitPrivate, PredictPublic
 from consilience.tasks.scores import CountRows, ScorePublic
-from consilience.tasks.secure_sums import OpenMasks, OpenSum, ShareSecrets, SumMasked, SumQuestion
 from consilience.transforms.compressed_messages import write_request
 
 try:
-    from consilience.secure.opened_sum import open_sum
+    from consilience.privacy.secure_aggregation.opened_sum import open_sum
 except ImportError:  # of a version before the records of parties, to measure it too
-    from consilience.secure.secure_sum import open_sum  # type: ignore[attr-defined,no-redef]
+    from consilience.privacy.secure_aggregation.secure_sum import open_sum  # type: ignore[attr-defined,no-redef]
 
 NAMES, VICTIM = "abcdef", "f"
 FIVE = NAMES[:-1]

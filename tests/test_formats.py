@@ -20,11 +20,11 @@ from consilience.federation.ledger import Ledger
 from consilience.federation.run_folder import store_configuration
 from consilience.files import FORMAT, check_format
 from consilience.party.state import read_state, write_state
+from consilience.privacy.accounting.ledger import PrivacyLedger, Release, entries
+from consilience.privacy.accounting.losses import PrivacyLoss
 from consilience.site import PartySite, read_session
 from consilience.site.privacy_limits import whole_ledger
 from consilience.tasks.lifecycle import Join
-from consilience.transforms.accounting import PrivacyLoss
-from consilience.transforms.privacy_ledger import PrivacyLedger, Release, entries
 from consilience.validation.table_schema import Column, Schema
 from helpers.command_line import CONFIG
 from helpers.configurations import spec_with

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from consilience.checks.attacks.membership import highest_area
-from consilience.transforms.accounting import PrivacyLoss, gaussian_mu
+from consilience.privacy.accounting.losses import PrivacyLoss, gaussian_mu
+from consilience.privacy.attacks.membership import highest_area
 
 
 @pytest.fixture

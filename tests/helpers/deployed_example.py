@@ -27,11 +27,11 @@ from consilience.federation.ledger import Ledger
 from consilience.messages.replies import Failure
 from consilience.networks import LocalNetwork
 from consilience.networks.incoming import Arrival, task_names
+from consilience.privacy.accounting.ledger import FOLDER as RELEASES
+from consilience.privacy.accounting.ledger import PrivacyLedger
 from consilience.protocols import Protocol, Round
 from consilience.site import read_party
 from consilience.tasks.base import Task
-from consilience.transforms.privacy_ledger import FOLDER as RELEASES
-from consilience.transforms.privacy_ledger import PrivacyLedger
 from consilience.validation.sections import read_toml
 from helpers.command_line import PROGRAM, shell
 from helpers.party_sites import as_deployed

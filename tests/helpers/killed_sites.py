@@ -22,12 +22,12 @@ import numpy as np
 from consilience import Party
 from consilience.checks import classifiers
 from consilience.messages.wire import decode, encode
+from consilience.privacy.accounting.ledger import FOLDER as LEDGER
+from consilience.privacy.accounting.ledger import entries
+from consilience.privacy.class_sums.tasks import SumClasses, public_basis
 from consilience.site import AUDIT, Limits, PartySite, kept_public, read_log, read_session
 from consilience.site.public_rows import FOLDER, read_public
-from consilience.tasks.class_sums import SumClasses, public_basis
 from consilience.tasks.lifecycle import Join, TakePublic
-from consilience.transforms.privacy_ledger import FOLDER as LEDGER
-from consilience.transforms.privacy_ledger import entries
 from helpers.party_sites import agreement, ask, one_party, requests, without_rows
 
 FEWEST = 40

@@ -14,6 +14,7 @@ import pytest
 from sklearn.naive_bayes import GaussianNB
 
 from consilience.messages.wire import decode, encode
+from consilience.privacy.secure_aggregation.tasks import SumMasked, SumQuestion, SumTrained
 from consilience.site import EVERYTHING, PartySite
 from consilience.tasks.parameters import (
     FuseModels,
@@ -23,7 +24,6 @@ from consilience.tasks.parameters import (
 )
 from consilience.tasks.predictions import PredictPublic
 from consilience.tasks.scores import TellApart
-from consilience.tasks.secure_sums import SumMasked, SumQuestion, SumTrained
 from helpers.party_sites import without_rows
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"

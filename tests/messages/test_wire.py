@@ -23,7 +23,7 @@ from consilience.messages.message import REGISTRY, fields
 from consilience.messages.replies import Failure, Metrics, Predictions, Receipt, SharedModel
 from consilience.messages.schema import Agreement
 from consilience.messages.wire import LONGEST_HEADER, decode, encode, size
-from consilience.numerics.class_sums import PublicBasis
+from consilience.privacy.class_sums.sums import PublicBasis
 from consilience.protocols import RoundState
 from consilience.tasks.lifecycle import Join
 from consilience.tasks.predictions import Distill, FitPrivate, PredictPublic

@@ -38,8 +38,8 @@ from consilience.networks.flower.late_answers import LateAnswers, late_delivery
 from consilience.networks.flower.network import FlowerNetwork
 from consilience.networks.incoming import Arrival, Request
 from consilience.networks.processes import Export
+from consilience.privacy.secure_aggregation.rounds import SecureAggregation
 from consilience.protocols import Protocol
-from consilience.protocols.secure_rounds import SecureAggregation
 from consilience.site import EVERYTHING, Limits, PartySite
 from consilience.tasks.lifecycle import Checkpoint, Describe, Join, Restore
 from consilience.tasks.predictions import FitPrivate, PredictPublic

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from scipy.special import logit
 
 from consilience.numerics.membership import certainties
-from consilience.transforms.mechanisms import GaussianNoise
+from consilience.privacy.accounting.mechanisms import GaussianNoise
 
 
 def column(*values: float) -> np.ndarray:

@@ -17,12 +17,12 @@ from consilience.messages.replies import Failure
 from consilience.messages.schema import Public
 from consilience.messages.wire import encode
 from consilience.party import nearness, state
+from consilience.privacy.accounting.ledger import Release
+from consilience.privacy.accounting.losses import PrivacyLoss
 from consilience.site import Limits, PartySite, read_session
 from consilience.site.session import Session
 from consilience.tasks.lifecycle import Join
 from consilience.tasks.predictions import FitPrivate, PredictPublic
-from consilience.transforms.accounting import PrivacyLoss
-from consilience.transforms.privacy_ledger import Release
 from consilience.validation.table_schema import Column, Schema
 from helpers.party_sites import agreement, ask, one_party
 

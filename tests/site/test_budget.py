@@ -23,17 +23,17 @@ from consilience.messages.schema import Public
 from consilience.messages.wire import encode
 from consilience.networks.flower.client_app import site_app
 from consilience.networks.flower.network import FlowerNetwork
-from consilience.party.class_sums import sums_of
-from consilience.protocols.predictions.private_sums import private_sums
+from consilience.privacy.accounting.budget import Budget
+from consilience.privacy.accounting.ledger import FOLDER, entries
+from consilience.privacy.class_sums.party import sums_of
+from consilience.privacy.class_sums.protocol import private_sums
+from consilience.privacy.class_sums.tasks import SumClasses, public_basis
 from consilience.site import AUDIT, Limits, PartySite, read_log, read_party
 from consilience.site.privacy_limits import spending
-from consilience.tasks.class_sums import SumClasses, public_basis
 from consilience.tasks.lifecycle import Describe, Evaluate, Join, TakePublic
 from consilience.tasks.outgoing import UNSAID
 from consilience.tasks.predictions import FitPrivate, PredictPublic
 from consilience.tasks.scores import CountRows, ScoreCertainty
-from consilience.transforms.budget import Budget
-from consilience.transforms.privacy_ledger import FOLDER, entries
 from helpers.flower_grid import QUICK, Context, Grid, Message, RecordDict, in_a_run
 from helpers.party_sites import agreement, ask, one_party, without_rows
 from helpers.stub_models import Share

@@ -11,12 +11,12 @@ from consilience.errors import InvalidInput, KnowledgeRefused
 from consilience.messages.message import REGISTRY, message
 from consilience.messages.replies import Receipt
 from consilience.messages.scores import Certainties
+from consilience.privacy.secure_aggregation.tasks import SumMasked, SumQuestion
 from consilience.site import EVERYTHING, GROUPS, Limits
 from consilience.tasks.base import Task, bookkeeping_tasks, task_types
 from consilience.tasks.parameters import DescribeParameters
 from consilience.tasks.predictions import FitPrivate, PredictPublic
 from consilience.tasks.scores import ScoreCertainty
-from consilience.tasks.secure_sums import SumMasked, SumQuestion
 
 OURS = {
     name: kind for name, kind in task_types().items() if kind.__module__.startswith("consilience.")

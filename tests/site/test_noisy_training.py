@@ -9,10 +9,10 @@ import pytest
 from consilience import Party
 from consilience.learners import as_learner
 from consilience.messages.replies import Failure, Predictions, Receipt
+from consilience.privacy.accounting.ledger import FOLDER, entries
 from consilience.site import Limits, PartySite
 from consilience.tasks.lifecycle import Join
 from consilience.tasks.predictions import FitPrivate, PredictPublic
-from consilience.transforms.privacy_ledger import FOLDER, entries
 from helpers.party_sites import agreement, ask, one_party
 
 torch = pytest.importorskip("torch")

@@ -76,7 +76,7 @@ def test_noise_is_drawn_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         drawn.append(1)
         return np.random.default_rng(7)
 
-    monkeypatch.setattr("consilience.transforms.mechanisms.SystemNoise", fixed)
+    monkeypatch.setattr("consilience.privacy.accounting.mechanisms.SystemNoise", fixed)
     rule = certainty_weighted(regularization=0.5, epsilon=0.5)
     case = ProtocolCase(
         ensemble_distillation(aggregate=rule, rounds=3, participation=3), classifiers

@@ -19,14 +19,14 @@ from consilience.errors import InvalidInput, RunFailed
 from consilience.federation.forming import negotiate
 from consilience.messages.replies import Failure
 from consilience.messages.scores import ClassSums
+from consilience.privacy.accounting.budget import Budget
+from consilience.privacy.accounting.ledger import FOLDER, PrivacyLedger, Release, entries
+from consilience.privacy.accounting.losses import PrivacyLoss, gaussian_mu
+from consilience.privacy.accounting.stage import Accountant, BudgetExceeded
+from consilience.privacy.class_sums.tasks import SumClasses, public_basis
 from consilience.site import read_party
 from consilience.site.privacy_limits import spending
-from consilience.tasks.class_sums import SumClasses, public_basis
 from consilience.tasks.lifecycle import Describe, Join
-from consilience.transforms.accounting import PrivacyLoss, gaussian_mu
-from consilience.transforms.budget import Budget
-from consilience.transforms.privacy import Accountant, BudgetExceeded
-from consilience.transforms.privacy_ledger import FOLDER, PrivacyLedger, Release, entries
 from helpers.modes import open_to_others, umask
 from helpers.party_sites import ask
 

@@ -116,8 +116,9 @@ class Aggregator:
             added up as they come, and no single one is looked at.
         calibrated: whether parties correct what they send by their calibration rows first.
         one_class: whether the rule reads which one class a row is of, and cannot serve several labels.
-        summed: form of the rule as a sum, and its settings (:mod:`consilience.aggregation.sums`); ``None``
-            for a rule that is none, or is linear.
+        summed: form of the rule as a sum, and its settings
+            (:mod:`consilience.privacy.secure_aggregation.rules_as_sums`); ``None`` for a rule that is none,
+            or is linear.
         forms: makes the rule for parties that have agreed, of one that has several forms, such as one for
             classes and one for values; ``None`` for a rule that has one.
         screen: looks at the replies before the rule does, and may leave parties out or cap what they claim,

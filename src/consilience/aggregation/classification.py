@@ -75,7 +75,7 @@ def uwa() -> Aggregator:
     """Uncertainty-weighted averaging: weights are the softmax over parties of their log-densities.
 
     ``w_c(x) = exp(l_c(x)) / sum_j exp(l_j(x))``; Kovalchuk et al. 2026, section 4.4, eq. 6. As a sum under
-    masks the log-densities are cut at ±14 (:mod:`consilience.aggregation.sums`).
+    masks the log-densities are cut at ±14 (:mod:`consilience.privacy.secure_aggregation.rules_as_sums`).
     """
     return _density_weighted("uwa", 1.0)
 

@@ -30,6 +30,8 @@ from consilience.checks.example_models import Linear, normalised_network
 from consilience.checks.protocol_case import MakeParties, ProtocolCase
 from consilience.messages.schema import Public
 from consilience.party.party import Party
+from consilience.privacy.class_sums.protocol import private_sums
+from consilience.privacy.secure_aggregation.rounds import SecureAggregation
 from consilience.protocols import ensemble_distillation, iterative_distillation, local_only
 from consilience.protocols.models.conjugate_distillation import conjugate_distillation
 from consilience.protocols.models.functional_gradient_boosting import functional_gradient_boosting
@@ -49,8 +51,6 @@ from consilience.protocols.parameters.federated_dynamics import federated_dynami
 from consilience.protocols.parameters.federated_fusion import federated_fusion
 from consilience.protocols.parameters.scaffold import scaffold
 from consilience.protocols.predictions.analytic_federation import analytic_federation
-from consilience.protocols.predictions.private_sums import private_sums
-from consilience.protocols.secure_rounds import SecureAggregation
 from consilience.transforms.codec import chain, float16, quantized, zstd
 from consilience.validation.arrays import Array
 

@@ -8,7 +8,6 @@ from typing import Annotated
 import typer
 
 from consilience import __version__
-from consilience.cli.attack import attacks
 from consilience.cli.coordinator import coordinator
 from consilience.cli.listing import KINDS, listed
 from consilience.cli.new import questions
@@ -25,11 +24,12 @@ from consilience.cli.output import (
     write_json,
 )
 from consilience.cli.party import party
-from consilience.cli.privacy import audits, privacy
 from consilience.cli.running import finish, method_runs_done, spec_of, start_run
 from consilience.cli.tables import preparation
 from consilience.cli.trust import Trust, allowing
 from consilience.errors import InvalidInput, command
+from consilience.privacy.accounting.commands import audits, privacy
+from consilience.privacy.attacks.command import attacks
 
 app = typer.Typer(
     name="consilience",

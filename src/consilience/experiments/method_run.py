@@ -39,11 +39,11 @@ from consilience.networks import (
     PopulationNetwork,
     ProcessNetwork,
 )
-from consilience.networks.hostile import HostileNetwork
 from consilience.numerics.randomness import stream
 from consilience.party.mixed_model import MixedModel
 from consilience.party.party import Party
 from consilience.party.state import write_mixture
+from consilience.privacy.robust.hostile import HostileNetwork
 from consilience.protocols import Protocol, Round, RoundState
 from consilience.protocols.methods import MethodSpec, budget_of
 from consilience.tasks.lifecycle import Checkpoint, Restore, TakePublic

@@ -39,8 +39,8 @@ from consilience.numerics.outcomes import Outcome
 from consilience.numerics.randomness import stream
 from consilience.party.choice import Purpose
 from consilience.party.party import Party
+from consilience.privacy.accounting.budget import Budget
 from consilience.protocols.methods import INFORMED
-from consilience.transforms.budget import Budget
 from consilience.validation.arrays import Array, check_alike, precision_for, same_rows
 from consilience.validation.labels import Kind, class_order
 from consilience.validation.printing import prints_no_rows

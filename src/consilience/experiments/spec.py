@@ -57,8 +57,8 @@ from consilience.models.encoders.encoders import ENCODERS, check_encoder_name, f
 from consilience.models.files.transfer import TRUSTED
 from consilience.models.files.trust import trusted
 from consilience.models.presets import check_name
-from consilience.networks.hostile import Hostile
 from consilience.party.choice import Purpose
+from consilience.privacy.robust.hostile import Hostile
 from consilience.protocols import PROTOCOLS, Protocol
 from consilience.protocols.methods import PROTOCOL_METHODS, MethodSpec, ProtocolSpec, protocol_for
 from consilience.protocols.robustness import RobustnessSpec

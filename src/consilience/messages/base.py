@@ -19,11 +19,11 @@ PrivacyCost = Literal["nothing", "charged", "measured", "unbudgeted"]
 
 ``"nothing"``: it says nothing of private rows. ``"charged"``: it leaves with noise, and the accountant of
 the party is charged; a party with a budget sends none without noise. The noise is the party's own, by a
-:class:`~consilience.transforms.mechanisms.Mechanism` for any kind of reply, or what the task asked for, where
-scores are computed with it (:class:`~consilience.transforms.mechanisms.GaussianNoise`). ``"measured"``:
-metrics, which leave a party with a budget in an experiment alone, outside of the guarantee. ``"unbudgeted"``:
-it depends on private rows, and nobody bounds what it tells of them: it leaves parties without a budget
-alone, as far as their limits let it. So does a reply whose author states nothing.
+:class:`~consilience.privacy.accounting.mechanisms.Mechanism` for any kind of reply, or what the task asked
+for, where scores are computed with it (:class:`~consilience.privacy.accounting.mechanisms.GaussianNoise`).
+``"measured"``: metrics, which leave a party with a budget in an experiment alone, outside of the guarantee.
+``"unbudgeted"``: it depends on private rows, and nobody bounds what it tells of them: it leaves parties
+without a budget alone, as far as their limits let it. So does a reply whose author states nothing.
 """
 
 Form = Literal["rows", "scores", "numbers"]

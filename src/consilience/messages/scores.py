@@ -267,7 +267,7 @@ class NoisySums(Reply):
     """Base of sums that leave with a party's own noise, and of what it says that it guarantees of them.
 
     Attributes:
-        values: steps of the grid of :mod:`consilience.numerics.class_sums`, int64.
+        values: steps of the grid of :mod:`consilience.privacy.class_sums.sums`, int64.
         sigma: standard deviation of the noise in each, in steps; 0 for none.
         epsilon: ε that the party says it guarantees of all that leaves under its budget; 0 where it says
             that it guarantees nothing.

@@ -11,7 +11,7 @@ from consilience.learners import Learner
 from consilience.messages.schema import MOST_CLASSES, Agreement
 from consilience.models.fixed import Frozen
 from consilience.numerics.encoder import LONGEST_KEY
-from consilience.party.noisy_training import training_releases
+from consilience.privacy.accounting.noisy_training import training_releases
 from consilience.validation.arrays import Array
 from consilience.validation.labels import Kind
 from consilience.validation.memory import check_memory

@@ -16,7 +16,7 @@ from consilience.messages.schema import Public
 from consilience.models.encoders.encoders import with_text_columns
 from consilience.numerics.outcomes import Outcome
 from consilience.party.nearness import PublicComparison
-from consilience.transforms.privacy import Privacy
+from consilience.privacy.accounting.stage import Privacy
 from consilience.validation.arrays import Array, check_alike, read_only
 from consilience.validation.printing import prints_no_rows
 from consilience.validation.table_columns import Lenient

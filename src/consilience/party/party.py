@@ -27,7 +27,6 @@ from consilience.party.choice import Chooser, Purpose
 from consilience.party.metrics import metrics_of, own_weights
 from consilience.party.model_sharing import ModelSharing
 from consilience.party.own_table import OwnTable, ReadByPublic
-from consilience.party.protected import Protected
 from consilience.party.row_scores import Scores
 from consilience.party.rows import (
     as_pair,
@@ -40,7 +39,8 @@ from consilience.party.rows import (
     target_rows,
 )
 from consilience.party.state import SavedState
-from consilience.transforms.privacy import Privacy
+from consilience.privacy.accounting.party import Protected
+from consilience.privacy.accounting.stage import Privacy
 from consilience.validation.arrays import Array, read_only
 from consilience.validation.labels import (
     Kind,

@@ -19,10 +19,10 @@ from consilience.numerics.density import near_public, selection
 from consilience.numerics.membership import certainties
 from consilience.numerics.randomness import stream
 from consilience.party.shared_space import SharedSpace, once, shared_space
-from consilience.transforms.accounting import PrivacyLoss
-from consilience.transforms.mechanisms import GaussianNoise
-from consilience.transforms.privacy import Accountant
-from consilience.transforms.privacy_ledger import Release
+from consilience.privacy.accounting.ledger import Release
+from consilience.privacy.accounting.losses import PrivacyLoss
+from consilience.privacy.accounting.mechanisms import GaussianNoise
+from consilience.privacy.accounting.stage import Accountant
 from consilience.validation.arrays import Array
 from consilience.validation.printing import prints_no_rows
 

@@ -37,14 +37,14 @@ from consilience.files import FORMAT, check_format, inside, write_folder
 from consilience.learners import Learner, Model
 from consilience.messages.schema import Agreement
 from consilience.messages.wire import decode, encode
-from consilience.party.history import forget
 from consilience.party.mixed_model import RIDGE, Choice, MixedModel, OwnRegion
-from consilience.party.secure_sums import SUMS, read_sums
 from consilience.party.shared_space import SharedSpace
+from consilience.privacy.secure_aggregation.history import forget
+from consilience.privacy.secure_aggregation.party import SUMS, read_sums
 
 if TYPE_CHECKING:
     from consilience.party.party import Party
-    from consilience.secure.secure_sum import SumMember
+    from consilience.privacy.secure_aggregation.secure_sum import SumMember
 
 ABOUT = "state.json"
 """The file by which a folder is known to hold a state."""

@@ -21,12 +21,16 @@ from consilience.numerics.outcomes import Outcome
 from consilience.numerics.randomness import stream
 from consilience.numerics.target_units import far_larger, other_unit, same_size
 from consilience.party.choice import ALPHAS, Chooser, Lesson, stands_still, surely_lower
-from consilience.party.history import beginning
 from consilience.party.importance import weights_that_serve
 from consilience.party.mixed_model import MixedModel
-from consilience.party.noisy_training import WITH_NOISE, check_with_noise, fit_with_noise
 from consilience.party.row_scores import Scores
-from consilience.transforms.accounting import NoisyTraining
+from consilience.privacy.accounting.losses import NoisyTraining
+from consilience.privacy.accounting.noisy_training import (
+    WITH_NOISE,
+    check_with_noise,
+    fit_with_noise,
+)
+from consilience.privacy.secure_aggregation.history import beginning
 from consilience.validation.arrays import Array
 from consilience.validation.labels import Kind
 from consilience.validation.table_schema import Schema

@@ -147,8 +147,12 @@ class ProtocolFactory(Generic[P]):
             InvalidInput: options without names, or ones that it does not have.
         """
         # Both wrap the rounds of any protocol, and import what protocols are made of.
+        from consilience.privacy.secure_aggregation.rounds import (
+            SecureAggregation,
+            check_sum,
+            summed_rounds,
+        )
         from consilience.protocols.compressed_rounds import check_codec, compressed_rounds
-        from consilience.protocols.secure_rounds import SecureAggregation, check_sum, summed_rounds
 
         function, where = self._function, f"protocol {self.name}"
         if args:

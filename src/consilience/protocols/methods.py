@@ -20,10 +20,10 @@ from consilience.aggregation import (
     Deregularization,
 )
 from consilience.errors import InvalidInput, odd_name
+from consilience.privacy.accounting.budget import Budget
+from consilience.privacy.secure_aggregation.rounds import SecureAggregation
 from consilience.protocols import ALSO_CALLED, PROTOCOLS, PYTHON_ONLY, Protocol
 from consilience.protocols.rounds import SECURE
-from consilience.protocols.secure_rounds import SecureAggregation
-from consilience.transforms.budget import Budget
 from consilience.transforms.codec import CODECS, chain
 from consilience.validation.options import check_arguments
 from consilience.validation.sections import Open, Whole, first_of, known
@@ -80,8 +80,9 @@ class ProtocolSpec(Open):
             that take one.
         codec: what is done to what is sent: a codec by name, with options if given as a table, or a list of
             such; nothing by default.
-        secure_aggregation: the arguments of :class:`~consilience.protocols.secure_rounds.SecureAggregation`,
-            or an empty table: the coordinator sees sums of the parties' answers, and no single one.
+        secure_aggregation: the arguments of
+            :class:`~consilience.privacy.secure_aggregation.rounds.SecureAggregation`, or an empty table: the
+            coordinator sees sums of the parties' answers, and no single one.
     """
 
     name: str = "ensemble_distillation"
@@ -141,8 +142,8 @@ class MethodSpec(Open):
         protocol: a protocol by name, or a table of what differs from ``[protocol]`` for this method. Another
             protocol than that one takes over what it understands of ``[protocol]``.
         privacy: in an experiment, budget of privacy of every party: the arguments of
-            :class:`~consilience.transforms.privacy.Budget`, such as ``{ epsilon = 3.0 }``; between sites the
-            parties decide.
+            :class:`~consilience.privacy.accounting.stage.Budget`, such as ``{ epsilon = 3.0 }``; between
+            sites the parties decide.
     """
 
     aggregate: str | None = None

@@ -42,7 +42,7 @@ from consilience.numerics.encoder import Encoder
 from consilience.numerics.outcomes import Outcome, Survival
 from consilience.party.choice import Purpose
 from consilience.party.party import Party
-from consilience.party.secure_sums import checked_roster
+from consilience.privacy.secure_aggregation.party import checked_roster
 from consilience.site.limits import Limits
 from consilience.site.own_ledger import check_subjects
 from consilience.site.party_site import PartySite

@@ -13,9 +13,9 @@ import hashlib
 from pathlib import Path
 
 from consilience.errors import InvalidInput, RunFailed
+from consilience.privacy.accounting.ledger import FOLDER, PrivacyLedger, read_lines
 from consilience.site.privacy_limits import PrivacyLimits
 from consilience.site.secret import own_secret
-from consilience.transforms.privacy_ledger import FOLDER, PrivacyLedger, read_lines
 
 
 def ledger_of(home: Path, limits: PrivacyLimits) -> tuple[PrivacyLedger, str]:

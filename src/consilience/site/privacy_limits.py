@@ -16,13 +16,13 @@ from safetensors import SafetensorError, safe_open
 from consilience.errors import KnowledgeRefused, RunFailed
 from consilience.messages.replies import Predictions
 from consilience.party.state import RELEASED, read_about
+from consilience.privacy.accounting.budget import Budget, Noise
+from consilience.privacy.accounting.ledger import BEGINNING, FOLDER, Release, entries, lacks
+from consilience.privacy.accounting.losses import Adjacency, NoisyTraining
+from consilience.privacy.accounting.stage import Accountant
 from consilience.site.audit import AUDIT, read_log
 from consilience.site.state import current_state
 from consilience.tasks.base import Task, task_types
-from consilience.transforms.accounting import Adjacency, NoisyTraining
-from consilience.transforms.budget import Budget, Noise
-from consilience.transforms.privacy import Accountant
-from consilience.transforms.privacy_ledger import BEGINNING, FOLDER, Release, entries, lacks
 from consilience.validation.sections import Number, Section
 
 
@@ -130,7 +130,7 @@ class PrivacyLimits(Section):
 
     Attributes:
         epsilon: ε of all that leaves the party from then on, of whatever federation, seed and public
-            rows: class sums (:class:`~consilience.tasks.class_sums.SumClasses`) and certainties
+            rows: class sums (:class:`~consilience.privacy.class_sums.tasks.SumClasses`) and certainties
             (:class:`~consilience.tasks.scores.ScoreCertainty`) with noise. Whatever has no stated cost does
             not leave then: predictions, scores, counts, metrics, notes. ``None`` for no limit, and no
             guarantee.

@@ -23,8 +23,8 @@ from time import monotonic, sleep
 
 from consilience.errors import RunFailed
 from consilience.files import force, private_folder, without_links, write_whole
-from consilience.party.secure_sums import SUMS
 from consilience.party.state import share_file
+from consilience.privacy.secure_aggregation.party import SUMS
 from consilience.tasks.lifecycle import checkpoint_name
 
 CHECKPOINTS, REPLIES, SESSION = "checkpoints", "replies", "session.json"

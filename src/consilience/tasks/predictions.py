@@ -6,10 +6,10 @@ from consilience.errors import InvalidInput
 from consilience.messages.message import message
 from consilience.messages.replies import Predictions, Receipt
 from consilience.messages.schema import PRECISION, OutputKind
-from consilience.party.noisy_training import training_releases
 from consilience.party.party import Party
+from consilience.privacy.accounting.ledger import Release
+from consilience.privacy.accounting.noisy_training import training_releases
 from consilience.tasks.base import Task
-from consilience.transforms.privacy_ledger import Release
 from consilience.validation.arrays import Array
 from consilience.validation.numbers import check_number
 

@@ -32,9 +32,9 @@ from consilience.messages.scores import (
 from consilience.party.membership_scores import likeness, log_odds, logistic_ratios, moments
 from consilience.party.party import Party
 from consilience.party.shared_space import public_features as features_of
+from consilience.privacy.accounting.ledger import Release
+from consilience.privacy.accounting.mechanisms import GaussianNoise
 from consilience.tasks.base import Task, task_types
-from consilience.transforms.mechanisms import GaussianNoise
-from consilience.transforms.privacy_ledger import Release
 from consilience.validation.arrays import Array
 from consilience.validation.numbers import check_number
 

@@ -14,13 +14,13 @@ from click.testing import Result
 from typer.testing import CliRunner
 
 from consilience.checks.attacks.finished_run import ATTACKS, AttackedRun, attack_run
-from consilience.checks.attacks.shadows import on_one_scale
 from consilience.cli.main import app
 from consilience.data import load
 from consilience.errors import InvalidInput, RunFailed
 from consilience.experiments import Ledger, start
 from consilience.experiments.configuration import parse_spec
 from consilience.federation.run_folder import LEDGER
+from consilience.privacy.attacks.shadows import on_one_scale
 
 pytestmark = pytest.mark.usefixtures("sketched")
 

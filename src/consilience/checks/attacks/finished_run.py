@@ -15,29 +15,6 @@ from typing import Any
 
 import numpy as np
 
-from consilience.checks.attacks.class_shares import (
-    divergence,
-    shares_from_predictions,
-    shares_from_sums,
-)
-from consilience.checks.attacks.inversion import rows_rebuilt
-from consilience.checks.attacks.membership import (
-    FEWEST_SHADOWS,
-    area_under_curve,
-    confidence_likelihood,
-    highest_area,
-    public_row_likelihood,
-    relative_likelihood,
-    true_positives,
-)
-from consilience.checks.attacks.shadows import (
-    FEWEST_ROWS,
-    Answers,
-    Candidates,
-    RecordedNetwork,
-    Shadows,
-    on_one_scale,
-)
 from consilience.errors import InvalidInput, RunFailed, nearest
 from consilience.experiments import SimulatedParties, Spec, gather, stored_spec
 from consilience.experiments.late import read_late
@@ -48,12 +25,35 @@ from consilience.federation.run_folder import LEDGER, locked, read_configuration
 from consilience.messages.replies import Predictions
 from consilience.messages.schema import Public
 from consilience.messages.scores import ClassRatios, ClassSums
-from consilience.messages.secure_sums import MaskedInput
-from consilience.numerics.class_sums import CONSTANT, SCALE
 from consilience.numerics.randomness import limited_threads, stream
+from consilience.privacy.accounting.losses import PrivacyLoss
+from consilience.privacy.attacks.class_shares import (
+    divergence,
+    shares_from_predictions,
+    shares_from_sums,
+)
+from consilience.privacy.attacks.inversion import rows_rebuilt
+from consilience.privacy.attacks.membership import (
+    FEWEST_SHADOWS,
+    area_under_curve,
+    confidence_likelihood,
+    highest_area,
+    public_row_likelihood,
+    relative_likelihood,
+    true_positives,
+)
+from consilience.privacy.attacks.shadows import (
+    FEWEST_ROWS,
+    Answers,
+    Candidates,
+    RecordedNetwork,
+    Shadows,
+    on_one_scale,
+)
+from consilience.privacy.class_sums.sums import CONSTANT, SCALE
+from consilience.privacy.secure_aggregation.messages import MaskedInput
 from consilience.protocols.methods import MethodSpec, budget_of
 from consilience.tasks.base import bookkeeping_tasks
-from consilience.transforms.accounting import PrivacyLoss
 from consilience.validation.arrays import Array
 from consilience.validation.numbers import check_number
 

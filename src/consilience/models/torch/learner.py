@@ -15,7 +15,6 @@ from torch import Tensor, nn
 from consilience.errors import ConsilienceError, InvalidInput, RunFailed
 from consilience.learners.base import Abilities, GradientCorrection, Learner, Phase, Steps
 from consilience.learners.targets import usable
-from consilience.learners.torch.noisy import check_bounded, train_with_noise
 from consilience.models.files.store import write_model
 from consilience.models.torch.batched.engine import Prediction, Training
 from consilience.models.torch.batched.steps import Job
@@ -37,6 +36,7 @@ from consilience.models.torch.training import (
     train,
     train_to_the_end,
 )
+from consilience.privacy.accounting.dp_sgd import check_bounded, train_with_noise
 from consilience.validation.arrays import Array
 from consilience.validation.labels import Kind
 

@@ -15,6 +15,7 @@ from consilience.deployment.processes import running
 from consilience.errors import InvalidInput
 from consilience.party.mixed_model import Choice
 from consilience.party.state import read_choices
+from consilience.privacy.accounting.ledger import FOLDER
 from consilience.report.html import render
 from consilience.report.live.chart import Chart, line_chart
 from consilience.report.live.open_metrics import Sample
@@ -22,7 +23,6 @@ from consilience.report.live.server import View, stamp
 from consilience.site import AUDIT, Log, read_log, read_party, state_of
 from consilience.site.privacy_limits import spending
 from consilience.site.state import current_state
-from consilience.transforms.privacy_ledger import FOLDER
 
 LISTED = 100
 """Answers that are listed; ``consilience party audit`` prints all."""

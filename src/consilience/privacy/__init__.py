@@ -1,0 +1,1 @@
+"""Differential privacy, secure aggregation, malicious parties and attacks."""

@@ -1,0 +1,1 @@
+"""Privacy budgets: mechanisms, losses and the ledger of what was spent."""

@@ -1,0 +1,162 @@
+"""Mechanisms: transforms of one kind of reply that bound what it tells of a private row.
+
+Noise is made of the operating system's random bytes (:class:`.randomness.SystemNoise`), not of the run's
+seed, which the coordinator knows.
+
+Source:
+    Balle & Wang 2018 (Gaussian noise).
+"""
+
+from __future__ import annotations
+
+import hashlib
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from consilience.errors import InvalidInput
+from consilience.messages.schema import Agreement
+from consilience.messages.wire import encode
+from consilience.numerics.randomness import SystemNoise
+from consilience.privacy.accounting.ledger import Release
+from consilience.privacy.accounting.losses import Adjacency, PrivacyLoss, gaussian_mu
+from consilience.validation.arrays import Array
+from consilience.validation.numbers import check_number
+
+
+@dataclass(frozen=True)
+class GaussianNoise:
+    """Normal noise that makes a vector (ε, δ)-differentially private.
+
+    Its standard deviation is ``Δ / μ`` for a vector that moves by at most Δ in Euclidean norm between
+    neighbouring data, with the largest μ that keeps to ε and δ (:func:`.accounting.gaussian_mu`).
+
+    Attributes:
+        epsilon: ε > 0.
+        delta: δ in (0, 1).
+        adjacency: the neighbouring data for which Δ is given.
+
+    Raises:
+        InvalidInput: ε or δ is out of these bounds.
+    """
+
+    epsilon: float
+    delta: float
+    adjacency: Adjacency = "replace"
+
+    def __post_init__(self) -> None:
+        check_number("epsilon", self.epsilon, above=0, where=type(self).__name__)
+        check_number("delta", self.delta, above=0, below=1, where=type(self).__name__)
+
+    @property
+    def loss(self) -> PrivacyLoss:
+        """Privacy loss of one vector with this noise."""
+        return PrivacyLoss(gaussian_mu(self.epsilon, self.delta), (), self.adjacency)
+
+    def scale(self, sensitivity: float) -> float:
+        """Compute the standard deviation for a vector of this sensitivity Δ.
+
+        Raises:
+            InvalidInput: the sensitivity is negative, infinite or no number.
+        """
+        check_number("sensitivity", sensitivity, at_least=0, where=type(self).__name__)
+        return sensitivity / self.loss.mu
+
+    def add(self, values: Array, sensitivity: float) -> Array:
+        """Add noise of the operating system's random bytes to a vector.
+
+        Args:
+            values: numbers of any shape.
+            sensitivity: Δ, the largest Euclidean distance by which one private row moves them.
+        """
+        scale = self.scale(sensitivity)
+        return np.asarray(values + SystemNoise().normal(scale=scale, size=values.shape))
+
+
+class Mechanism(ABC):
+    """A transform of one kind of reply that bounds what it tells of a private row: clip, then add noise.
+
+    A party applies it to every reply of the type, whatever a coordinator asks for. A question that comes
+    again, with the same fields, round and agreement, gets the release that it got, also where the model has
+    learnt since; any other draws anew, and is charged::
+
+        class NoisyPredictions(Mechanism):
+            reply_type = Predictions
+
+            def __init__(self, noise: GaussianNoise) -> None:
+                self.loss = noise.loss
+                ...
+
+            def release(self, reply: Predictions) -> Predictions: ...
+
+    Its settings are attributes of the object, which pickle takes: other settings make another question.
+
+    Attributes:
+        reply_type: the kind of reply.
+        loss: privacy loss of one release; it must not depend on private rows.
+    """
+
+    reply_type: ClassVar[type[Any]]
+    loss: PrivacyLoss
+
+    @abstractmethod
+    def release(self, reply: Any) -> Any:
+        """Make the reply that leaves; it has the same type, shapes and dtypes, and is valid.
+
+        Args:
+            reply: the exact reply.
+        """
+
+    def parts(
+        self, task: Any, agreement: Agreement | None, reply: Any = None
+    ) -> Sequence[tuple[Release, Any]]:
+        """Name the releases that answer a task, each with the exact reply that it is made of; by default one.
+
+        Args:
+            task: the task.
+            agreement: what the federation agreed on; ``None`` before the party has joined.
+            reply: the exact reply; ``None`` before there is one.
+        """
+        return [(self.planned(task, agreement), reply)]
+
+    def joined(self, released: Sequence[Any]) -> Any:
+        """Make the reply of what was released, perhaps long ago, in the order of the parts."""
+        return released[0]
+
+    def planned(self, task: Any, agreement: Agreement | None) -> Release:
+        """Name the release that answers a task, by nothing that depends on private rows.
+
+        Args:
+            task: the task, with all its fields, the round among them.
+            agreement: what the federation agreed on; ``None`` before the party has joined.
+
+        Raises:
+            InvalidInput: a setting cannot be pickled, so that it has no digest.
+        """
+        kind = type(self)
+        asked = encode([task] if agreement is None else [task, agreement])
+        name = f"{kind.__module__}.{kind.__qualname__}"
+        settings = _digests({"loss": self.loss, **vars(self)}, name)
+        question = (name, settings, hashlib.sha256(asked).hexdigest())
+        return Release.of(self.reply_type.__name__, question, self.loss)
+
+
+def _digests(settings: Mapping[str, Any], where: str) -> str:
+    """Names of settings with digests of their whole content, however little of it is printed."""
+    import joblib
+
+    found = []
+    for name, value in sorted(settings.items()):
+        try:
+            found.append((name, joblib.hash(value, hash_name="sha1")))
+        except Exception as error:  # pickling runs the setting's own code
+            raise InvalidInput(
+                f"the setting {name!r} is a {type(value).__name__}, which has no digest",
+                where=where,
+                mend="Settings of a mechanism tell questions apart, also after a restart: take numbers, "
+                "texts, arrays, dataclasses, or functions and classes that a module defines.",
+            ) from error
+    return repr(found)

@@ -1,0 +1,260 @@
+"""Audit of a budget of privacy: canary rows through a party's own door, and how well replies tell of them.
+
+A canary (:mod:`.canaries`) is a row of the largest influence, which its attacker knows; it is among a party's
+rows, or not, and every reply goes the way of any other: bytes of a request, task, party, noise, bytes of a
+reply. From how
+often a guess by the reply is wrong follows, with a stated confidence, a *lower* bound of what the release
+costs. A bound above the ε that was promised says that the promise is broken, whatever the formulas say:
+
+- *GDP*, for noise that is normal or nearly so: ``μ >= Φ⁻¹(1 − FPR⁺) − Φ⁻¹(FNR⁺)``, and ε from μ;
+- *Clopper–Pearson*, for any noise: ``ε >= ln((1 − FNR⁺ − δ) / FPR⁺)``, and with both roles exchanged;
+- *one run*: many canaries in a single release, each there or not by a coin.
+
+FPR⁺ and FNR⁺ are upper ends of exact intervals for the rates of both errors. The threshold of a guess is
+chosen by one half of the trials, and the bounds are computed of the other.
+
+Source:
+    Nasr, Hayes, Steinke, Balle, Tramèr, Jagielski, Carlini & Terzis 2023 (GDP); Jagielski, Ullman & Oprea
+    2020 (intervals); Steinke, Nasr & Jagielski 2023, Theorem 5.2 (one run).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from copy import copy
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from scipy.optimize import brentq
+from scipy.special import betaincinv, expit, ndtri
+from scipy.stats import binom
+
+from consilience.errors import RunFailed
+from consilience.messages.replies import Failure
+from consilience.messages.wire import decode, encode
+from consilience.networks.incoming import decode_reply
+from consilience.numerics.randomness import NoiseSource, SystemNoise, stream
+from consilience.party.party import Party
+from consilience.privacy.accounting.budget import Budget
+from consilience.privacy.accounting.losses import gaussian_epsilon
+from consilience.privacy.accounting.stage import Privacy
+from consilience.privacy.attacks.canaries import CANARIES, CLASSES, joined, question_of_sums
+from consilience.privacy.class_sums.sums import SCALE
+from consilience.privacy.class_sums.tasks import features_by
+from consilience.tasks.outgoing import reply_of
+from consilience.transforms.compressed_messages import open_request
+from consilience.validation.arrays import Array
+from consilience.validation.numbers import check_choice, check_number
+
+_WIDE = 400
+"""Features in the one run."""
+_GUESSED = (0.05, 0.1, 0.2, 0.5)
+"""Shares of the canaries that guesses of the one run are made of; the surest come first."""
+
+
+@dataclass(frozen=True)
+class Audit:
+    """Lower bounds of the ε of one release, beside the ε that was promised.
+
+    Attributes:
+        promised: ε of one release under the budget.
+        delta: δ of the budget and of all bounds.
+        trials: replies that were looked at.
+        confidence: probability with which each bound holds, at least.
+        gdp: bound for noise that is normal; 0 where the loss is of another form.
+        clopper_pearson: bound for any noise.
+        one_run: bound by many canaries in one release of class sums; 0 of anything else.
+        told_beside: whether anything but the noisy numbers says if the canary is there: then no ε holds.
+    """
+
+    promised: float
+    delta: float
+    trials: int
+    confidence: float
+    gdp: float
+    clopper_pearson: float
+    one_run: float
+    told_beside: bool
+
+    @property
+    def broken(self) -> bool:
+        """True if the promise does not hold."""
+        largest = max(self.gdp, self.clopper_pearson, self.one_run)
+        return self.told_beside or largest > self.promised
+
+
+def audit(
+    budget: Budget,
+    trials: int = 10_000,
+    *,
+    of: str = "sums",
+    confidence: float = 0.95,
+    noise: NoiseSource = SystemNoise,
+) -> Audit:
+    """Audit one kind of release under a budget, through the door that every reply passes.
+
+    Each trial is a party in a new life, with an empty ledger: its first reply is all that is looked at.
+
+    Args:
+        budget: of the party.
+        trials: replies, half of them of a party with the canary; 100 or more.
+        of: what is released: one of :data:`.canaries.CANARIES`.
+        confidence: probability with which each bound holds, in (0, 1).
+        noise: makes the source of a release's noise, as for :meth:`.Party.protect`. Certainties have noise of
+            the operating system alone.
+
+    Raises:
+        InvalidInput: a setting that cannot be, or the budget's δ is too large for a few rows.
+        RunFailed: a party did not answer.
+    """
+    check_number("trials", trials, at_least=100, whole=True, where="audit")
+    check_number("confidence", confidence, above=0, below=1, where="audit")
+    check_choice("of", of, tuple(CANARIES), where="audit")
+    canary = CANARIES[of](budget)
+    request, budget = encode(list(canary.tasks)), canary.budget
+    there = stream(0, "audit", 0, "trials").permutation(trials) % 2
+    scores, beside = np.zeros(trials), (set[bytes](), set[bytes]())
+    for trial, inside in enumerate(there):
+        *others, reply = _replies(canary.parties[inside], request, budget, noise)
+        scores[trial] = canary.told(reply)
+        beside[inside].add(encode([*others, replace(reply, values=np.zeros_like(reply.values))]))
+    doubt = 1 - confidence
+    normal = budget.training is None or not budget.training_loss.renyi
+    bounds = (gdp_bound, clopper_pearson_bound) if normal else (clopper_pearson_bound,)
+    found = [_by_threshold(scores, there, bound, budget.delta, doubt) for bound in bounds]
+    return Audit(
+        budget.epsilon if budget.each is None else budget.each,
+        budget.delta,
+        trials,
+        confidence,
+        gdp=found[0] if normal else 0.0,
+        clopper_pearson=found[-1],
+        one_run=_one_run(budget, doubt, noise) if of == "sums" else 0.0,
+        told_beside=beside[0] != beside[1],
+    )
+
+
+Bound = Callable[[Array, Array, float], Array]
+"""From upper ends of the rates of both errors, and δ, to lower bounds of ε."""
+
+
+def gdp_bound(false_positives: Array, false_negatives: Array, delta: float) -> Array:
+    """Bound ε from below by rates of errors, for a release that is μ-GDP.
+
+    Args:
+        false_positives: upper ends of their rates.
+        false_negatives: upper ends of theirs.
+        delta: δ.
+    """
+    mu = np.maximum(-ndtri(false_positives) - ndtri(false_negatives), 0)
+    return np.array([gaussian_epsilon(float(one), delta) for one in mu])
+
+
+def clopper_pearson_bound(false_positives: Array, false_negatives: Array, delta: float) -> Array:
+    """Bound ε from below by rates of errors, for any release.
+
+    Args:
+        false_positives: upper ends of their rates.
+        false_negatives: upper ends of theirs.
+        delta: δ.
+    """
+    pairs = ((false_positives, false_negatives), (false_negatives, false_positives))
+    odds = [np.maximum(1 - other - delta, 0) / one for one, other in pairs]
+    return np.asarray(np.log(np.maximum(np.maximum(*odds), 1)))
+
+
+def one_run_bound(
+    canaries: int, guesses: int, right: int, delta: float, *, doubt: float = 0.05
+) -> float:
+    """Bound ε from below by guesses at which canaries of a single release are there.
+
+    Args:
+        canaries: each there with probability 1/2, by a coin of its own.
+        guesses: how many of them were guessed.
+        right: how many of the guesses were.
+        delta: δ.
+        doubt: largest probability of a bound above ε.
+
+    >>> round(one_run_bound(100, 100, 100, 0.0), 2)  # ln(q / (1 − q)) with q ** 100 = 0.05
+    3.49
+    """
+    fewer = np.arange(right - 1, -1, -1)
+
+    def above(epsilon: float) -> float:
+        chance = expit(epsilon)
+        near = np.cumsum(binom.pmf(fewer, guesses, chance)) / np.arange(1, right + 1)
+        by_delta = 2 * canaries * delta * near.max(initial=0)
+        return float(binom.sf(right - 1, guesses, chance) + by_delta - doubt)
+
+    return 0.0 if above(0.0) > 0 else float(brentq(above, 0.0, 100.0))
+
+
+def _upper(errors: Array, trials: int, doubt: float) -> Array:
+    """The upper ends of rates of errors; both rates of a pair are below theirs but for the doubt."""
+    some = errors < trials
+    return np.where(
+        some, betaincinv(errors + 1, np.where(some, trials - errors, 1), 1 - doubt / 2), 1.0
+    )
+
+
+def _by_threshold(scores: Array, there: Array, bound: Bound, delta: float, doubt: float) -> float:
+    """A bound by whether scores are above a threshold: chosen by one half of them, computed of the other."""
+
+    def bounds(part: slice, thresholds: Array) -> Array:
+        out, inside = (np.sort(scores[part][there[part] == one]) for one in (0, 1))
+        positives = _upper(len(out) - np.searchsorted(out, thresholds), len(out), doubt)
+        negatives = _upper(np.searchsorted(inside, thresholds), len(inside), doubt)
+        return bound(positives, negatives, delta)
+
+    half = len(scores) // 2
+    thresholds = np.quantile(scores[:half], np.linspace(0.1, 0.9, 17))
+    best = int(bounds(slice(half), thresholds).argmax())
+    return float(bounds(slice(half, None), thresholds[[best]])[0])
+
+
+def _replies(party: Party, request: bytes, budget: Budget, noise: NoiseSource) -> tuple[Any, ...]:
+    """The replies of a party in a new life, from bytes to bytes."""
+    anew = copy(party)
+    anew.privacy, anew.memory = Privacy(), {}
+    anew.protect(budget, noise=noise)
+    tasks = open_request(decode(request))
+    if not all(task.keeps_model for task in tasks):
+        assert party.agreement is not None
+        anew.begin(party.agreement)
+    data = reply_of(anew, tasks, encode)[1]
+    outcome = decode_reply(party.name, data, 0.0).outcome
+    if isinstance(outcome, Failure):
+        raise RunFailed(outcome.reason, where="audit", mend=outcome.mend or None)
+    return tuple(outcome)
+
+
+def _one_run(budget: Budget, doubt: float, noise: NoiseSource) -> float:
+    """The bound by many canaries in one release: rows along every axis, of every class."""
+    wide = min(_WIDE, int(0.1 / budget.delta) // len(CLASSES))  # δ below one in ten units
+    if budget.unit != "row" or wide < 1:
+        return 0.0
+    public, task, length = question_of_sums(wide)
+    there = stream(0, "audit", 0, "canaries").random((len(CLASSES), wide)) < 0.5
+    codes, axes = np.nonzero(there)
+    rows, labels = 5 * public.X[axes], np.array(CLASSES)[codes]
+    if budget.adjacency == "replace":
+        codes, axes = np.nonzero(~there)
+        rows = np.vstack([rows, -5 * public.X[axes]])
+        labels = np.append(labels, np.array(CLASSES)[codes])
+    party = joined(public, rows, budget, labels)
+    (reply,) = _replies(party, encode([task]), budget, noise)
+    directions = features_by(task.basis, public)[:wide, :-1] / length
+    scores = (reply.values[:, :-1] @ directions.T / SCALE).ravel()
+    scores -= 0.0 if budget.adjacency == "replace" else length / 2
+    surest, right = np.argsort(-abs(scores)), (scores > 0) == there.ravel()
+    return max(
+        one_run_bound(
+            len(scores),
+            count := int(share * len(scores)),
+            int(right[surest[:count]].sum()),
+            budget.delta,
+            doubt=doubt / len(_GUESSED),
+        )
+        for share in _GUESSED
+    )

@@ -1,0 +1,1 @@
+"""Differentially private sums of a class, in place of predictions."""

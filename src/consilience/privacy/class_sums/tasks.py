@@ -1,0 +1,192 @@
+"""Task that asks for sums of rows by class, in features of public rows that come with it."""
+
+from __future__ import annotations
+
+from typing import get_args
+
+import numpy as np
+
+from consilience.errors import InvalidInput, KnowledgeRefused
+from consilience.messages.base import check_reach
+from consilience.messages.message import message
+from consilience.messages.schema import Agreement, Public
+from consilience.messages.scores import ClassSums
+from consilience.party.party import Party
+from consilience.party.shared_space import shared_space
+from consilience.privacy.class_sums.party import sums_of
+from consilience.privacy.class_sums.sums import (
+    MOST_LANDMARKS,
+    NO_BOUNDS,
+    SCALE,
+    TREES,
+    Features,
+    PublicBasis,
+)
+from consilience.tasks.base import Task
+from consilience.validation.arrays import Array
+from consilience.validation.numbers import check_choice, check_number
+
+
+@message
+class SumClasses(
+    Task,
+    reply_type=ClassSums,
+    exchanges="predictions",
+    protocol="private_sums",
+    static=True,
+    keeps_model=True,
+    exposure="noised",
+):
+    """Sum up your rows by class, in these features; of values by the ends of their bounds.
+
+    Nothing in it says how much noise there is to be: that is the party's own affair.
+
+    Attributes:
+        kind: of the features, as in :class:`.PublicBasis`.
+        landmarks: places of public rows, shape ``(l,)``, int64.
+        matrix: from their kernels to features, shape ``(d, l)``, float32.
+        width: of the Gaussian kernel, above 0.
+        trees: column and threshold at each node, shape ``(trees, nodes, 2)``, float32.
+        digest: of all of these (:attr:`.PublicBasis.digest`).
+        bounds: low and high of each target, shape ``(t, 2)``, float64; none for classes.
+    """
+
+    round: int
+    kind: Features
+    landmarks: Array
+    matrix: Array
+    width: float
+    trees: Array
+    digest: str
+    bounds: Array
+
+    def __post_init__(self) -> None:
+        where = type(self).__name__
+        check_choice("kind", self.kind, get_args(Features), where=where)
+        check_number("width", self.width, above=0, where=where)
+        fits = self.landmarks.ndim == 1 and self.matrix.ndim == 2
+        if not fits or self.matrix.shape[1:] != self.landmarks.shape:
+            raise InvalidInput("the matrix of the basis does not fit its landmarks", where=where)
+        floats = self.matrix.dtype == self.trees.dtype == np.float32
+        if not floats or self.landmarks.dtype != np.int64:
+            raise InvalidInput("this is no basis", where=where)
+        grown = self.trees.shape == TREES if self.kind == "leaves" else not self.trees.size
+        if not grown or not 1 <= len(self.matrix) <= len(self.landmarks) <= MOST_LANDMARKS:
+            raise InvalidInput("this is no basis", where=where)
+        for numbers in (self.matrix, self.trees):
+            if not np.isfinite(numbers).all():
+                raise InvalidInput("a number of the basis is not finite", where=where)
+            check_reach("numbers of the basis", numbers, where=where)
+        if self.basis.digest != self.digest:
+            raise KnowledgeRefused("the basis is not the one that its digest names", where=where)
+        check_bounds(self.bounds, where=where)
+
+    @classmethod
+    def of(cls, basis: PublicBasis, *, round: int, bounds: Array = NO_BOUNDS) -> SumClasses:
+        """Make the task that sends a basis.
+
+        Args:
+            basis: the basis.
+            round: the round.
+            bounds: of values.
+        """
+        return cls(
+            round=round,
+            kind=basis.kind,
+            landmarks=basis.landmarks,
+            matrix=basis.matrix,
+            width=basis.width,
+            trees=basis.trees,
+            digest=basis.digest,
+            bounds=bounds,
+        )
+
+    @property
+    def basis(self) -> PublicBasis:
+        """The basis."""
+        return PublicBasis(self.kind, self.landmarks, self.matrix, self.width, self.trees)
+
+    @property
+    def dimensions(self) -> int:
+        """Number of features, the constant aside."""
+        return len(self.matrix)
+
+    def entries(self, agreement: Agreement) -> int:
+        """Count the numbers of a party's sums."""
+        ends = 2 if agreement.kind == "regression" else 1  # as ClassSums has them
+        return ends * agreement.outputs * (self.dimensions + 1)
+
+    @property
+    def steps(self) -> int:
+        """Steps of the grid in the length of one row."""
+        return SCALE
+
+    def run(self, party: Party) -> ClassSums:
+        """Sum them up exactly; the party's privacy adds its noise where the reply leaves."""
+        values = sums_of(party, self.basis, self.bounds)
+        return ClassSums(party=party.name, round=self.round, values=values)
+
+
+def check_bounds(bounds: Array, *, where: str) -> None:
+    """Raise ``InvalidInput`` unless bounds are pairs of finite numbers, the low one first."""
+    fits = bounds.ndim == 2 and bounds.shape[1] == 2 and bounds.dtype == np.float64
+    if not fits or not np.isfinite(bounds).all() or not (bounds[:, 0] < bounds[:, 1]).all():
+        raise InvalidInput(
+            "bounds are not a low and a high number of each target",
+            where=where,
+            mend="Give bounds = [low, high] of the values, by what they are and not by rows.",
+        )
+    check_reach("bounds", bounds, where=where)
+
+
+def usual_features(public: Public) -> Features:
+    """Choose features by the public rows: directions of texts, leaves where most columns have far outliers.
+
+    All else is compared by the kernel.
+
+    Far are the outliers of a column whose standard deviation is three times that of a normal one with its
+    quartiles, or more.
+
+    Args:
+        public: the public rows.
+    """
+    X = public.X
+    if X.dtype.kind in "UO" and public.encoder is None:
+        return "directions"
+    if X.ndim != 2 or X.dtype.kind not in "fiu":
+        return "kernel"
+    low, high = np.nanpercentile(X, [25, 75], axis=0)
+    varied = high > low
+    spread = np.nanstd(X[:, varied], axis=0, dtype=np.float64) / (high - low)[varied]
+    return "leaves" if len(spread) and np.median(spread) * 1.349 > 3 else "kernel"
+
+
+def public_basis(
+    public: Public, kind: Features | None = None, dimensions: int | None = None
+) -> PublicBasis:
+    """Make the basis of public rows that all parties are sent.
+
+    Args:
+        public: the public rows.
+        kind: as in :class:`.PublicBasis`; by default of :func:`usual_features`.
+        dimensions: features, the constant aside; by default as many as rows have columns, 10 to 24.
+
+    Raises:
+        InvalidInput: the public rows have fewer directions.
+    """
+    space = shared_space(public, 0).of_sums
+    rng = np.random.default_rng(0)  # the same for whatever seed: it is no new question then
+    kind = usual_features(public) if kind is None else kind
+    return PublicBasis.of(space.public, rng, kind=kind, dimensions=dimensions)
+
+
+def features_by(basis: PublicBasis, public: Public, X: Array | None = None) -> Array:
+    """Compute the features of rows in a basis, shape ``(n, d + 1)``.
+
+    Args:
+        basis: the basis.
+        public: the public rows.
+        X: the rows; by default the public ones.
+    """
+    space = shared_space(public, 0).of_sums
+    return basis(space.public if X is None else space(X), space.public)

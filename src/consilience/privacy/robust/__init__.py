@@ -1,0 +1,1 @@
+"""Rules that tolerate malicious parties, and simulated attacks."""

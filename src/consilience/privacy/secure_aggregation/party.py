@@ -1,0 +1,71 @@
+"""A party's end of secure sums: where it is kept, and what it adds up."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from consilience.errors import InvalidInput, KnowledgeRefused, RunFailed
+
+if TYPE_CHECKING:
+    from consilience.party.party import Party
+    from consilience.privacy.secure_aggregation.secure_sum import SumMember
+
+SUMS = "sums.safetensors"
+"""File of a state with the sum that a party is in, its secrets among it; it is in no checkpoint."""
+
+
+def member_of(party: Party) -> SumMember:
+    """Give the party's end of secure sums.
+
+    Raises:
+        MissingExtra: ``cryptography`` is not installed.
+    """
+    from consilience.privacy.secure_aggregation.secure_sum import (
+        SumMember,  # the package imports scikit-learn too
+    )
+
+    if party.sums is None:
+        party.sums = SumMember(party.name, party.identity, party.roster)
+    return party.sums
+
+
+def checked_roster(party: Party, roster: Mapping[str, str]) -> Mapping[str, str]:
+    """Give a roster without the party itself, once all of it are keys.
+
+    Args:
+        party: the party.
+        roster: name to public key, as lines of OpenSSH.
+
+    Raises:
+        InvalidInput: it is of too few, holds something else than keys, or the party has no key of its own.
+    """
+    from consilience.privacy.secure_aggregation.masks import check_public_key
+
+    others = {name: line for name, line in roster.items() if name != party.name}
+    mend = "Copy the line of each that this prints there: consilience party key party.toml"
+    if not party.identity:
+        raise InvalidInput("the others know it by coordinator.key, and there is none", mend=mend)
+    if len(others) < 2:
+        what = f"it names {len(others)} others, and a sum is of three parties or more"
+        raise InvalidInput(what, mend=mend)
+    for name, line in others.items():
+        check_public_key(line, where=name)
+    return others
+
+
+def read_sums(party: Party, folder: Path) -> None:
+    """Load the sum of a state; where there is none, the one that the party is in is over.
+
+    Raises:
+        RunFailed: the file is damaged.
+    """
+    file = folder / SUMS
+    try:
+        if file.exists():
+            member_of(party).read(file.read_bytes())
+        elif party.sums is not None:
+            party.sums.abandon()
+    except (OSError, ValueError, KnowledgeRefused) as error:
+        raise RunFailed(f"its state is damaged: {error}", where=str(file)) from error

@@ -1,0 +1,79 @@
+"""State of a party in secure sums: the secrets of one attempt, and a record of its sums for all attempts."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import field
+
+import numpy as np
+
+from consilience.messages.message import message
+from consilience.privacy.secure_aggregation.messages import SumKeys
+from consilience.validation.arrays import Array
+
+
+def as_bytes(data: bytes = b"") -> Array:
+    """Give bytes as an array, shape ``(n,)``, uint8."""
+    return np.frombuffer(data, dtype=np.uint8)
+
+
+@message
+class SumState:
+    """State of a party in a sum; ``opened``, ``sets`` and ``rules`` outlive the attempt, and all else is
+    forgotten with it.
+
+    Attributes:
+        domain: names the attempt, uint8 as all arrays here; of length 0 for none.
+        threshold: fewest parties that open the sum.
+        question: digest of the question, without the round.
+        among: names of the parties that agreed to be in sums together, sorted.
+        private: private keys for sealing and for masking, and the seed of the own mask, shape ``(3, 32)``.
+        keys: of all parties that take part, by name.
+        senders: names of the parties whose shares it has, its own among them.
+        shares: two shares of each, shape ``(n, 66)``.
+        given: step to the digest of its question, 32 bytes, followed by the reply.
+        kind: :data:`~consilience.privacy.secure_aggregation.messages.ANSWERS`; or a digest of an input that
+            has a part of the parties' noise; or empty, if the input has noise enough by itself.
+        rule: digest of the rule that its input is of.
+        opened: digest of an input with a part of the noise to the digest of the question and of the survivors
+            that its sum was opened for.
+        sets: digest of the party's roster (:func:`roster_digest`) to the names of the parties that all its
+            sums of answers are over, from the first one on.
+        rules: digest of the party's roster to a digest of the rule that all these sums are of.
+    """
+
+    domain: Array = field(default_factory=as_bytes)
+    threshold: int = 0
+    question: str = ""
+    among: tuple[str, ...] = ()
+    private: Array = field(default_factory=as_bytes)
+    keys: tuple[SumKeys, ...] = ()
+    senders: tuple[str, ...] = ()
+    shares: Array = field(default_factory=as_bytes)
+    given: Mapping[str, Array] = field(default_factory=dict)
+    kind: str = ""
+    rule: str = ""
+    opened: Mapping[str, str] = field(default_factory=dict)
+    sets: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    rules: Mapping[str, str] = field(default_factory=dict)
+
+
+def roster_digest(name: str, roster: Mapping[str, str] | None) -> str:
+    """Compute a digest of the other parties on a roster and of their keys; empty for no roster.
+
+    Any change of a line makes another roster, a comment behind a key too, so that the party's engineer can
+    begin another record with the same parties and keys.
+
+    Args:
+        name: of the party itself, which is left out.
+        roster: name to public key, as lines of OpenSSH.
+
+    Returns:
+        SHA-256 in hexadecimal digits.
+    """
+    if roster is None:
+        return ""
+    lines = sorted([other, *line.split()] for other, line in roster.items() if other != name)
+    return hashlib.sha256(json.dumps(lines).encode()).hexdigest()

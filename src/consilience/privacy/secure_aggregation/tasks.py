@@ -1,0 +1,335 @@
+"""Tasks of the four steps of a secure sum: keys, shares, the input under masks, and the opening.
+
+What is summed up are replies to other tasks. They pass the door out like any others, with the party's limits
+and its privacy, and then leave as one array of masked integers
+(:mod:`consilience.privacy.secure_aggregation.secure_sum`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from consilience.aggregation.base import stack
+from consilience.errors import ConsilienceError, InvalidInput, KnowledgeRefused, RunFailed
+from consilience.messages.message import message
+from consilience.messages.replies import Failure, Replies
+from consilience.messages.schema import Agreement
+from consilience.messages.scores import ClassSums
+from consilience.messages.wire import encode
+from consilience.party.party import Party
+from consilience.privacy.class_sums.tasks import SumClasses
+from consilience.privacy.secure_aggregation.messages import (
+    ANSWERS,
+    MaskedInput,
+    SealedShares,
+    SumKeys,
+    SumOpening,
+)
+from consilience.privacy.secure_aggregation.party import member_of
+from consilience.privacy.secure_aggregation.rules_as_sums import bits_for, form_named
+from consilience.tasks.base import Task
+from consilience.tasks.outgoing import answer
+from consilience.tasks.parameters import Parameters, TrainParameters
+from consilience.tasks.predictions import PredictPublic
+from consilience.tasks.scores import (
+    CompareCoarsely,
+    CompareInputs,
+    ComparePublic,
+    CountRows,
+    ScoreCertainty,
+    ScorePublic,
+    SelectPublic,
+)
+from consilience.validation.arrays import Array
+from consilience.validation.numbers import check_number
+
+CLASS_SUMS = "class-sums"
+"""Form of a sum of class sums, which are integers as they are; the others are those of rules."""
+
+PARAMETERS: Mapping[str, tuple[float, float]] = {
+    "parameters": (2.0**15, 1),
+    "rows": (2.0**31, 2.0**31),
+}
+"""Forms of a sum of trained parameters x: x and 1, or n x and n for n rows; and their largest numbers."""
+
+SCORES: frozenset[type[Task]] = frozenset(
+    {
+        CompareCoarsely,
+        CompareInputs,
+        ComparePublic,
+        CountRows,
+        ScoreCertainty,
+        ScorePublic,
+        SelectPublic,
+    }
+)
+"""Tasks of the scores that the forms of rules read
+(:mod:`consilience.privacy.secure_aggregation.rules_as_sums`)."""
+
+_ERRORS: dict[str, type[ConsilienceError]] = {
+    "invalid": InvalidInput,
+    "refused": KnowledgeRefused,
+    "failed": RunFailed,
+}
+
+
+@message
+class SumQuestion:
+    """Question whose answers are summed up.
+
+    Attributes:
+        tasks: predictions and the scores that a rule needs, or class sums.
+        form: of the sum (:mod:`consilience.privacy.secure_aggregation.rules_as_sums`).
+        settings: of the form.
+        variance: of the noise that each party adds to its class sums, in steps of their grid; 0 for none
+            beside its own.
+    """
+
+    tasks: tuple[Task, ...]
+    form: str
+    settings: Mapping[str, float]
+    variance: float = 0.0
+
+    def __post_init__(self) -> None:
+        # By type and not by reply: another task of the same reply may name parties, so that equal bytes, and
+        # equal histories, have another effect at one of them.
+        kinds = [type(task) for task in self.tasks]
+        rule = kinds[:1] == [PredictPublic] and set(kinds[1:]) <= SCORES
+        by_class = kinds == [SumClasses] and self.form == CLASS_SUMS
+        if not (rule or by_class or (kinds == [TrainParameters] and self.form in PARAMETERS)):
+            raise InvalidInput(
+                "a sum is of predictions and scores, of class sums, or of parameters after training, and "
+                f"not of {', '.join(kind.__name__ for kind in kinds) or 'no task'} in the form {self.form!r}"
+            )
+        check_number("variance", self.variance, at_least=0, where="secure sum")
+
+    @property
+    def digest(self) -> str:
+        """Digest by which both ends know the question, in whatever round it is asked."""
+        form = json.dumps([self.form, dict(self.settings), self.variance]).encode()
+        return hashlib.sha256(form + encode([_in_no_round(one) for one in self.tasks])).hexdigest()
+
+    @property
+    def rule(self) -> str:
+        """Digest of the rule that the question is of: the form of parameters, else the whole question."""
+        first = self.tasks[0]
+        return (
+            type(first).__name__ + self.form if isinstance(first, TrainParameters) else self.digest
+        )
+
+    def length(self, agreement: Agreement) -> int:
+        """Count the integers that a party adds."""
+        first = self.tasks[0]
+        if isinstance(first, SumClasses):
+            return first.entries(agreement)
+        if isinstance(first, TrainParameters):
+            return first.size + 1
+        assert isinstance(first, PredictPublic)
+        form = form_named(self.form, self.settings, first.outputs)
+        return sum(math.prod(one) for one in form.shapes(agreement.rows, agreement.outputs))
+
+    def answer(self, party: Party) -> tuple[Array, ClassSums | None]:
+        """Compute the integers that a party adds, shape ``(n,)``, uint64, and what it guarantees of them.
+
+        Raises:
+            InvalidInput: the party has no rows of its own to compute a score of.
+        """
+        outcome = answer(party, self.tasks)
+        if isinstance(outcome, Failure):
+            kind = _ERRORS[outcome.kind]
+            raise kind(outcome.reason, mend=outcome.mend or None, code=outcome.code)
+        first, *scores = outcome
+        if isinstance(first, ClassSums):
+            stated = replace(first, values=np.zeros_like(first.values))
+            return first.values.ravel().view(np.uint64), stated
+        if isinstance(first, Parameters):
+            return _parameters(first, self.form), None
+        if any(getattr(one, "absent", False) for one in scores):
+            raise InvalidInput(
+                "it has no rows to weigh itself by, and under masks nobody can do it for it",
+                where=f"party {party.name!r}",
+                mend="Take an aggregator that needs predictions alone, such as avg.",
+            )
+        needs = tuple(type(one) for one in scores)
+        own = stack(Replies({party.name: (first, *scores)}, {}), needs=needs)
+        return form_named(self.form, self.settings, first.kind).steps(own), None
+
+
+def _parameters(given: Parameters, form: str) -> Array:
+    """Integers modulo 2^64 that trained parameters and their weight are added up as.
+
+    Raises:
+        KnowledgeRefused: a number is beyond the largest.
+    """
+    weight = given.rows if form == "rows" else 1
+    values = np.float64(weight) * given.values
+    most, count = PARAMETERS[form]
+    if not np.abs(values).max(initial=0) <= most or weight > count:
+        raise KnowledgeRefused(f"parameters beyond {most:g}, for which a sum has no room")
+    steps = np.append(np.rint(values * 2.0 ** bits_for(most)), weight)
+    return steps.astype(np.int64).view(np.uint64)
+
+
+def mean_of(total: Array, form: str) -> Array:
+    """Compute the mean of the parties' parameters, shape ``(size,)``, of the sum of their integers.
+
+    Args:
+        total: shape ``(size + 1,)``, uint64.
+        form: of :data:`PARAMETERS`.
+
+    Raises:
+        RunFailed: they have no weight.
+    """
+    *_, weight = steps = total.view(np.int64)
+    if weight < 1:
+        raise RunFailed("the parties of the sum have no rows: one has added what none have")
+    return np.asarray(steps[:-1] * 2.0 ** -bits_for(PARAMETERS[form][0]) / weight)
+
+
+def _in_no_round(task: Any) -> Task:
+    """Give a task as it is asked in every round."""
+    asked: Task = replace(task, round=0)
+    return asked
+
+
+@message
+class OpenSum(Task, reply_type=SumKeys, exchanges="predictions", protocol=None, keeps_model=True):
+    """Begin an attempt at a sum: make keys for it.
+
+    Attributes:
+        question: digest of the question.
+        attempt: name of the attempt.
+        threshold: fewest parties that open the sum.
+    """
+
+    round: int
+    question: str
+    attempt: str
+    threshold: int
+
+    @property
+    def domain(self) -> bytes:
+        """Name of the attempt, which all its keys are derived with."""
+        named = f"{self.question} {self.attempt} {self.threshold}"
+        return hashlib.sha256(named.encode()).digest()
+
+    def run(self, party: Party) -> SumKeys:
+        """Make keys."""
+        assert party.agreement is not None
+        among = party.agreement.summed
+        return member_of(party).open(
+            self.domain,
+            self.threshold,
+            self.question,
+            among=among,
+            round=self.round,
+            history=party.history,
+            noisy=party.privacy.accountant.budget is not None,
+        )
+
+
+@message
+class ShareSecrets(
+    Task, reply_type=SealedShares, exchanges="predictions", protocol=None, keeps_model=True
+):
+    """Share the secrets of your masks with the parties of these keys.
+
+    Attributes:
+        keys: of all parties that take part, by name.
+    """
+
+    round: int
+    keys: tuple[SumKeys, ...]
+
+    def run(self, party: Party) -> SealedShares:
+        """Check the keys, and seal shares for each other party."""
+        return member_of(party).share(self.keys)
+
+
+@message
+class SumMasked(
+    Task, reply_type=MaskedInput, exchanges="predictions", protocol=None, keeps_model=True
+):
+    """Answer a question with your input to the sum, under masks.
+
+    Attributes:
+        shared: what the parties sealed for one another, by name.
+        asked: the question.
+    """
+
+    round: int
+    shared: tuple[SealedShares, ...]
+    asked: SumQuestion
+
+    def __post_init__(self) -> None:
+        # A site does not write the model after a task that keeps it: the party would go back to the model
+        # before the training, and keep the history after it.
+        if type(self).keeps_model and not all(task.keeps_model for task in self.asked.tasks):
+            raise InvalidInput("a sum of what is trained first is asked for by SumTrained alone")
+
+    def run(self, party: Party) -> MaskedInput:
+        """Compute the input, and mask it."""
+
+        def reply(masked: Callable[[Array], Array]) -> tuple[MaskedInput, str]:
+            values, stated = self.asked.answer(party)
+            given = MaskedInput(
+                party=party.name, round=self.round, values=masked(values), stated=stated
+            )
+            if stated is not None and stated.colluding:  # a second sum would have too little noise
+                return given, hashlib.sha256(values.tobytes()).hexdigest()
+            # A budget lets nothing out without noise, which bounds what any sums tell.
+            noisy = party.privacy.accountant.budget is not None
+            return given, "" if noisy or (stated is not None and stated.sigma) else ANSWERS
+
+        member = member_of(party)
+        party.summing = self.asked.variance, member.state.threshold
+        try:
+            return member.mask(
+                self.shared,
+                self.asked.digest,
+                reply,
+                round=self.round,
+                rule=self.asked.rule,
+                history=party.history,
+            )
+        finally:
+            party.summing = None
+
+
+@message
+class SumTrained(
+    SumMasked, reply_type=MaskedInput, exchanges="parameters", protocol=None, keeps_model=False
+):
+    """Answer a question that has you train first."""
+
+    @property
+    def remembered(self) -> bool:
+        """No: the history records the training when it begins, and the others' shares are no part of it."""
+        return False
+
+
+@message
+class OpenMasks(
+    Task, reply_type=SumOpening, exchanges="predictions", protocol=None, keeps_model=True
+):
+    """Help to open the sum of these parties.
+
+    Attributes:
+        survivors: names of the parties whose input arrived, sorted.
+        sharing: number of the parties that had shared their secrets.
+    """
+
+    round: int
+    survivors: tuple[str, ...]
+    sharing: int
+
+    def run(self, party: Party) -> SumOpening:
+        """Hand out shares, once and for one set of parties."""
+        return member_of(party).reveal(self.survivors, round=self.round)
