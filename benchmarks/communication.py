@@ -22,9 +22,9 @@ import page
 from consilience.experiments import parse_spec
 from consilience.experiments.setup import gather
 from consilience.federation.federation import Federation
+from consilience.methods.compression.codec import Codec
 from consilience.networks import LocalNetwork
 from consilience.protocols.methods import protocol_for
-from consilience.transforms.codec import Codec
 from consilience_papers.study import Study
 
 FOLDER = Path(__file__).parent.parent / "runs" / "communication"

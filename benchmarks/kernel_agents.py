@@ -17,7 +17,7 @@ import numpy as np
 import page
 from sklearn.kernel_ridge import KernelRidge
 
-from consilience.closed_forms.kernel_agents import KernelAgents
+from consilience.methods.kernel_federations.agents import KernelAgents
 from consilience.numerics.randomness import limited_threads
 
 C, ROUNDS, ROWS, COLUMNS, SHARE = 1e-3, 250, 150, 100, 90

@@ -25,8 +25,8 @@ from scipy.linalg import cho_factor, cho_solve
 from sklearn.kernel_ridge import KernelRidge
 
 from consilience.aggregation import anderson
-from consilience.closed_forms.kernel_federation import KernelFederation
 from consilience.federation.run_folder import machine, versions
+from consilience.methods.kernel_federations import KernelFederation
 from consilience.numerics.randomness import limited_threads
 from consilience_papers.park2023 import trials
 from consilience_papers.park2023.problems import PROBLEMS, Sample

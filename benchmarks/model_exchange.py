@@ -19,8 +19,8 @@ from torch import nn
 
 from consilience import Federation, Party
 from consilience.learners import make
+from consilience.methods.model_exchange.protocols import averaged_distillation
 from consilience.numerics.randomness import limited_threads
-from consilience.protocols.models.model_exchange import averaged_distillation
 
 ROWS, OUTPUTS, EPOCHS, BATCH, RATE, DECAY, ROUNDS = 3000, 10, 10, 64, 1e-3, 3e-4, 5
 NETWORKS: dict[str, Mapping[str, Any]] = {

@@ -19,8 +19,8 @@ from sklearn.tree import DecisionTreeRegressor
 from torch import nn
 
 from consilience.learners import Learner, as_learner
-from consilience.learners.boosting.lipschitz import LipschitzExtension
-from consilience.learners.boosting.weak_fits import (
+from consilience.methods.functional_boosting.lipschitz import LipschitzExtension
+from consilience.methods.functional_boosting.weak_fits import (
     ORACLES,
     LeastMaximum,
     SobolevTraining,

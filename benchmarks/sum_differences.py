@@ -44,6 +44,7 @@ from consilience.learners import make
 from consilience.messages.replies import Failure
 from consilience.messages.schema import Public
 from consilience.messages.wire import decode, encode
+from consilience.methods.compression.stage import write_request
 from consilience.models.fixed import Frozen
 from consilience.networks.base import Network
 from consilience.networks.incoming import Arrival, decode_reply
@@ -69,7 +70,6 @@ from consilience.tasks.base import Task
 from consilience.tasks.lifecycle import Checkpoint, Join, Restore
 from consilience.tasks.predictions import Distill, FitPrivate, PredictPublic
 from consilience.tasks.scores import CountRows, ScorePublic
-from consilience.transforms.compressed_messages import write_request
 
 try:
     from consilience.privacy.secure_aggregation.opened_sum import open_sum

@@ -29,7 +29,7 @@ from consilience.aggregation import (
     variance_weighted as variance_weighted,
     weighted_mean as weighted_mean,
 )
-from consilience.closed_forms.kernel_federation import (
+from consilience.methods.kernel_federations import (
     KernelFederation as KernelFederation,
 )
 from consilience.errors import (

@@ -34,12 +34,12 @@ from consilience.checks.protocol import (
 )
 from consilience.learners import as_learner
 from consilience.messages.replies import Failure, SharedModel
-from consilience.protocols import Round, RoundState, protocol
-from consilience.protocols.models.model_exchange import (
+from consilience.methods.model_exchange.protocols import (
     alternating_distillation,
     averaged_distillation,
 )
-from consilience.tasks.models import TrainTowards
+from consilience.methods.model_exchange.tasks import TrainTowards
+from consilience.protocols import Round, RoundState, protocol
 from consilience.tasks.predictions import Distill, FitPrivate, PredictPublic
 
 

@@ -13,8 +13,8 @@ from sklearn.linear_model import LogisticRegression
 
 from consilience import FederatedClassifier, Federation, Party, auto, avg, ensemble_distillation
 from consilience.errors import InvalidInput
+from consilience.methods.parameters.federated_averaging import federated_averaging
 from consilience.protocols import local_only
-from consilience.protocols.parameters.federated_averaging import federated_averaging
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(260, 3))

@@ -23,10 +23,10 @@ from consilience import Federation, Party, auto, avg, ensemble_distillation, mea
 from consilience.data import read_rows
 from consilience.errors import InvalidInput
 from consilience.messages.schema import Public
+from consilience.methods.model_exchange.protocols import averaged_distillation
 from consilience.models.encoders import encoders
 from consilience.models.encoders.encoders import EncoderEntry, text_columns, with_text_columns
 from consilience.networks import LocalNetwork
-from consilience.protocols.models.model_exchange import averaged_distillation
 from consilience.tasks.lifecycle import TakePublic
 
 

@@ -19,6 +19,16 @@ from consilience.federation.forming import incompatible_parties
 from consilience.messages.replies import Description, Failure, Receipt
 from consilience.messages.schema import VERSION, Agreement, Public
 from consilience.messages.wire import decode, encode
+from consilience.methods.compression.codec import chain, quantized, zstd
+from consilience.methods.compression.numbers import decode_numbers, encode_numbers
+from consilience.methods.compression.stage import (
+    Compressed,
+    CompressedRequest,
+    compress_tasks,
+    restore_tasks,
+    write_request,
+)
+from consilience.methods.parameters.tasks import AdoptParameters, Parameters, TrainParameters
 from consilience.models.files.transfer import pack
 from consilience.networks.incoming import Request, decode_reply, receive
 from consilience.numerics.feature_space import public_feature_space
@@ -26,17 +36,7 @@ from consilience.site import Limits, PartySite
 from consilience.site.requests import read_request
 from consilience.tasks.lifecycle import Evaluate, Join, TakePublic
 from consilience.tasks.outgoing import answer
-from consilience.tasks.parameters import AdoptParameters, Parameters, TrainParameters
 from consilience.tasks.predictions import Distill, FitPrivate, PredictPublic
-from consilience.transforms.codec import chain, quantized, zstd
-from consilience.transforms.compressed_messages import (
-    Compressed,
-    CompressedRequest,
-    compress_tasks,
-    restore_tasks,
-    write_request,
-)
-from consilience.transforms.number_coder import decode_numbers, encode_numbers
 from consilience.validation.table_schema import Column, Schema
 from helpers.party_sites import ask
 

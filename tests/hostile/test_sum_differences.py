@@ -14,14 +14,14 @@ import pytest
 from sklearn.naive_bayes import GaussianNB
 
 from consilience.messages.wire import decode, encode
-from consilience.privacy.secure_aggregation.tasks import SumMasked, SumQuestion, SumTrained
-from consilience.site import EVERYTHING, PartySite
-from consilience.tasks.parameters import (
+from consilience.methods.parameters.tasks import (
     FuseModels,
     SendParameters,
     TrainDynamically,
     TrainParameters,
 )
+from consilience.privacy.secure_aggregation.tasks import SumMasked, SumQuestion, SumTrained
+from consilience.site import EVERYTHING, PartySite
 from consilience.tasks.predictions import PredictPublic
 from consilience.tasks.scores import TellApart
 from helpers.party_sites import without_rows

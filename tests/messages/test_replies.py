@@ -9,7 +9,7 @@ from consilience.errors import InvalidInput, KnowledgeRefused
 from consilience.messages.replies import Failure, Predictions, Receipt, Replies
 from consilience.messages.schema import Public
 from consilience.messages.scores import LogDensities, RowCount
-from consilience.tasks.parameters import Parameters
+from consilience.methods.parameters.tasks import Parameters
 
 
 @pytest.mark.parametrize(

@@ -17,12 +17,12 @@ from consilience.federation.federation import Federation
 from consilience.messages.message import REGISTRY, message
 from consilience.messages.replies import Predictions
 from consilience.messages.schema import Public
+from consilience.methods.compression.codec import chain, quantized, zstd
+from consilience.methods.compression.stage import Compressed
+from consilience.methods.parameters.federated_averaging import federated_averaging
 from consilience.protocols import ensemble_distillation
-from consilience.protocols.parameters.federated_averaging import federated_averaging
 from consilience.tasks.base import Task
 from consilience.tasks.predictions import Distill, FitPrivate, PredictPublic
-from consilience.transforms.codec import chain, quantized, zstd
-from consilience.transforms.compressed_messages import Compressed
 from helpers.stub_models import Says, Share, Writes
 
 POINTS = np.array([[0.0], [1.0], [2.0]])

@@ -23,9 +23,9 @@ from consilience.errors import InvalidInput, RunFailed
 from consilience.federation.history import History
 from consilience.messages.replies import Predictions
 from consilience.messages.schema import Public
+from consilience.methods.parameters.federated_averaging import federated_averaging
 from consilience.networks import PopulationNetwork
 from consilience.protocols import Protocol
-from consilience.protocols.parameters.federated_averaging import federated_averaging
 from consilience.tasks.lifecycle import Checkpoint, Restore
 from consilience.tasks.predictions import FitPrivate, PredictPublic
 from helpers.stub_models import Share

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from consilience.closed_forms.kernel_agents import KernelAgents
 from consilience.federation.federation import Federation
-from consilience.learners.boosting.signed_ensemble import SignedEnsemble
-from consilience.protocols.models.model_exchange import alternating_distillation
+from consilience.methods.kernel_federations.agents import KernelAgents
+from consilience.methods.model_exchange.protocols import alternating_distillation
+from consilience.methods.model_exchange.signed_ensemble import SignedEnsemble
 from consilience_papers.afonin2022 import any_models, curves, problems, trials
 from consilience_papers.afonin2022.curves import Curve
 from consilience_papers.afonin2022.problems import SIZES, Setting

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from consilience.errors import RunFailed
-from consilience.protocols.models.functional_gradient_boosting import functional_gradient_boosting
-from consilience.protocols.parameters.federated_averaging import federated_averaging
+from consilience.methods.functional_boosting.protocol import functional_gradient_boosting
+from consilience.methods.parameters.federated_averaging import federated_averaging
 from consilience_papers.exhibit import Exhibit
 from consilience_papers.papers import PAPERS
 from consilience_papers.shen2022 import (

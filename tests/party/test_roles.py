@@ -34,11 +34,11 @@ from consilience.learners import Learner, as_learner
 from consilience.messages.replies import Predictions, Replies
 from consilience.messages.schema import Public
 from consilience.messages.scores import RowCount
+from consilience.methods.model_exchange.protocols import averaged_distillation
 from consilience.models.fixed import row_digests
 from consilience.networks import LocalNetwork
 from consilience.party.choice import Chooser, Lesson
 from consilience.party.importance import weights_that_serve
-from consilience.protocols.models.model_exchange import averaged_distillation
 from consilience.tasks.lifecycle import Describe
 from consilience.validation.table_schema import Column, Schema
 

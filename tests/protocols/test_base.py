@@ -7,6 +7,8 @@ import pytest
 from consilience.checks import classifiers
 from consilience.errors import InvalidInput
 from consilience.federation.federation import Federation
+from consilience.methods.model_exchange.conjugate_distillation import conjugate_distillation
+from consilience.methods.parameters.federated_averaging import federated_averaging
 from consilience.networks import LocalNetwork
 from consilience.protocols import (
     ALSO_CALLED,
@@ -16,8 +18,6 @@ from consilience.protocols import (
     local_only,
 )
 from consilience.protocols.methods import PROTOCOL_METHODS, MethodSpec
-from consilience.protocols.models.conjugate_distillation import conjugate_distillation
-from consilience.protocols.parameters.federated_averaging import federated_averaging
 
 
 def test_a_protocol_says_what_leaves_a_party() -> None:

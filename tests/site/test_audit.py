@@ -13,13 +13,13 @@ from consilience.errors import RunFailed
 from consilience.messages.replies import Predictions
 from consilience.messages.scores import RowCount
 from consilience.messages.wire import decode
+from consilience.methods.compression.codec import chain, quantized, zstd
+from consilience.methods.compression.stage import Compressed, compress_tasks, write_request
 from consilience.site import AUDIT, AuditLog, PartySite, read_log, read_session
 from consilience.site.audit import BEGINNING, contents
 from consilience.tasks.lifecycle import Join
 from consilience.tasks.predictions import FitPrivate, PredictPublic
 from consilience.tasks.scores import CountRows
-from consilience.transforms.codec import chain, quantized, zstd
-from consilience.transforms.compressed_messages import Compressed, compress_tasks, write_request
 from helpers.party_sites import agreement, ask, one_party, requests
 
 

@@ -11,10 +11,10 @@ from consilience.errors import InvalidInput, KnowledgeRefused
 from consilience.messages.message import REGISTRY, message
 from consilience.messages.replies import Receipt
 from consilience.messages.scores import Certainties
+from consilience.methods.parameters.tasks import DescribeParameters
 from consilience.privacy.secure_aggregation.tasks import SumMasked, SumQuestion
 from consilience.site import EVERYTHING, GROUPS, Limits
 from consilience.tasks.base import Task, bookkeeping_tasks, task_types
-from consilience.tasks.parameters import DescribeParameters
 from consilience.tasks.predictions import FitPrivate, PredictPublic
 from consilience.tasks.scores import ScoreCertainty
 
@@ -42,7 +42,7 @@ def test_a_permission_does_not_follow_the_file() -> None:
         "Deeper",
         (Task,),
         {
-            "__module__": "consilience.protocols.parameters.exchange.deeper",
+            "__module__": "consilience.methods.parameters.exchange.deeper",
             "run": lambda self, party: None,
         },
         reply_type=Receipt,

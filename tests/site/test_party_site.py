@@ -21,15 +21,15 @@ from consilience.messages.replies import Failure, Metrics, Predictions, Receipt
 from consilience.messages.schema import Public
 from consilience.messages.scores import Certainties
 from consilience.messages.wire import decode, encode
+from consilience.methods.compression.stage import CompressedRequest
+from consilience.methods.model_exchange.tasks import TrainTowards
+from consilience.methods.parameters.tasks import SendParameters
 from consilience.party.party import Party
 from consilience.site import AUDIT, EVERYTHING, Limits, PartySite, read_log, read_session
 from consilience.tasks.base import Task
 from consilience.tasks.lifecycle import Checkpoint, Describe, Evaluate, Join, Restore
-from consilience.tasks.models import TrainTowards
-from consilience.tasks.parameters import SendParameters
 from consilience.tasks.predictions import Distill, FitPrivate, PredictPublic
 from consilience.tasks.scores import CountRows, ScoreCertainty
-from consilience.transforms.compressed_messages import CompressedRequest
 from helpers.killed_sites import state
 from helpers.party_sites import agreement, ask, one_party, requests
 

@@ -18,13 +18,13 @@ from consilience.messages.replies import Failure
 from consilience.messages.schema import Public
 from consilience.messages.scores import Score
 from consilience.messages.wire import decode, encode
+from consilience.methods.parameters.tasks import TrainDynamically, TrainParameters
 from consilience.networks import processes
 from consilience.registry import registered_modules
 from consilience.tasks import base
 from consilience.tasks.base import task_types
 from consilience.tasks.lifecycle import Checkpoint, Describe, Evaluate, Join, Restore
 from consilience.tasks.outgoing import LONGEST_REASON, answer
-from consilience.tasks.parameters import TrainDynamically, TrainParameters
 from consilience.tasks.predictions import Distill, FitPrivate, PredictPublic
 from consilience.tasks.scores import (
     ComparePublic,

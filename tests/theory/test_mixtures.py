@@ -8,8 +8,8 @@ import pytest
 from consilience.aggregation import avg, density_ratio
 from consilience.aggregation.base import Stack
 from consilience.aggregation.references import class_holders
-from consilience.aggregation.rivals import fedgo, ratios_alone
 from consilience.messages.scores import DensityRatios, LogOdds, RowCount
+from consilience.methods.comparison_rules.rivals import fedgo, ratios_alone
 from consilience_papers.theory import GaussianParties
 
 PARTIES = GaussianParties(

@@ -86,10 +86,10 @@ def certainty_weighted(
 
     ``softmax( sum_c s_c(x) z_c(x) / sum_c s_c(x) )``, where ``s_c(x)`` is what a logistic regression of
     party c's, trained to tell its private rows from the public ones, says of x
-    (:func:`consilience.numerics.membership.certainties`). Sattler et al. 2021 (FedAUX), where λ = 0.01, and ε
-    = 0.1 and δ = 10⁻⁵ with noise. Without ``epsilon``, which is the default, no noise is added and no privacy
-    is promised. With it the certainties alone are private, predictions are not, and the coordinator is
-    trusted to ask for them with noise, unless a party has set a limit (``limits.epsilon``).
+    (:func:`consilience.methods.comparison_rules.membership.certainties`). Sattler et al. 2021 (FedAUX), where
+    λ = 0.01, and ε = 0.1 and δ = 10⁻⁵ with noise. Without ``epsilon``, which is the default, no noise is
+    added and no privacy is promised. With it the certainties alone are private, predictions are not, and the
+    coordinator is trusted to ask for them with noise, unless a party has set a limit (``limits.epsilon``).
 
     Args:
         regularization: λ > 0 of the logistic regression; the scale of the noise is inverse to it.
@@ -200,7 +200,7 @@ def density_ratio(ridge: float = RIDGE, estimator: Estimator = "kernel") -> Aggr
             by the teacher's accuracy on their public rows; up to ten times it little changes, and below a
             third of it ratios follow single rows. It is of the kernel's alone.
         estimator: ``"kernel"``; or ``"logistic"``, the odds of a logistic regression between the party's
-            classes and "public" (:func:`consilience.numerics.membership.log_odds`).
+            classes and "public" (:func:`consilience.methods.comparison_rules.membership.log_odds`).
 
     Source:
         This library's own. Weighing by density ratios is importance weighting (Sugiyama, Suzuki & Kanamori

@@ -25,33 +25,33 @@ from consilience.aggregation import (
     uwa,
     variance_weighted,
 )
-from consilience.aggregation.rivals import dafkd, fedd3a, fedgo, ratios_alone
 from consilience.checks.example_models import Linear, normalised_network
 from consilience.checks.protocol_case import MakeParties, ProtocolCase
 from consilience.messages.schema import Public
-from consilience.party.party import Party
-from consilience.privacy.class_sums.protocol import private_sums
-from consilience.privacy.secure_aggregation.rounds import SecureAggregation
-from consilience.protocols import ensemble_distillation, iterative_distillation, local_only
-from consilience.protocols.models.conjugate_distillation import conjugate_distillation
-from consilience.protocols.models.functional_gradient_boosting import functional_gradient_boosting
-from consilience.protocols.models.model_exchange import (
+from consilience.methods.comparison_rules.analytic_federation import analytic_federation
+from consilience.methods.comparison_rules.rivals import dafkd, fedd3a, fedgo, ratios_alone
+from consilience.methods.compression.codec import chain, float16, quantized, zstd
+from consilience.methods.functional_boosting.protocol import functional_gradient_boosting
+from consilience.methods.model_exchange.conjugate_distillation import conjugate_distillation
+from consilience.methods.model_exchange.protocols import (
     alternating_distillation,
     averaged_distillation,
     parallel_distillation,
 )
-from consilience.protocols.parameters.federated_averaging import (
+from consilience.methods.parameters.federated_averaging import (
     federated_adagrad,
     federated_adam,
     federated_averaging,
     federated_proximal,
     federated_yogi,
 )
-from consilience.protocols.parameters.federated_dynamics import federated_dynamics
-from consilience.protocols.parameters.federated_fusion import federated_fusion
-from consilience.protocols.parameters.scaffold import scaffold
-from consilience.protocols.predictions.analytic_federation import analytic_federation
-from consilience.transforms.codec import chain, float16, quantized, zstd
+from consilience.methods.parameters.federated_dynamics import federated_dynamics
+from consilience.methods.parameters.federated_fusion import federated_fusion
+from consilience.methods.parameters.scaffold import scaffold
+from consilience.party.party import Party
+from consilience.privacy.class_sums.protocol import private_sums
+from consilience.privacy.secure_aggregation.rounds import SecureAggregation
+from consilience.protocols import ensemble_distillation, iterative_distillation, local_only
 from consilience.validation.arrays import Array
 
 NAMES = ("ash", "birch", "cedar", "damson")
@@ -100,7 +100,7 @@ def boosters(public: bool = False) -> tuple[list[Party], Public]:
     Args:
         public: whether there are public rows.
     """
-    from consilience.learners.boosting.boosted import Boosted
+    from consilience.methods.functional_boosting.boosted import Boosted
 
     given, rows = classifiers()
     weak = {"name": "sklearn.tree:DecisionTreeRegressor", "max_depth": 2, "splitter": "random"}

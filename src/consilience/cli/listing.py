@@ -55,8 +55,8 @@ def _consensus() -> dict[str, str]:
 
 
 def _codecs() -> dict[str, str]:
+    from consilience.methods.compression.codec import CODECS
     from consilience.protocols.methods import first_lines
-    from consilience.transforms.codec import CODECS
 
     return first_lines(CODECS)
 

@@ -27,7 +27,7 @@ without a budget alone, as far as their limits let it. So does a reply whose aut
 """
 
 Form = Literal["rows", "scores", "numbers"]
-"""Kind of a message's array that compression may change (:mod:`consilience.transforms.codec`).
+"""Kind of a message's array that compression may change (:mod:`consilience.methods.compression.codec`).
 
 ``"rows"``: a row of outputs for each public row. ``"scores"``: one number for each public row. ``"numbers"``:
 any others, such as parameters. Arrays without a form are compressed without loss.

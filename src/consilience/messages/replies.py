@@ -1,8 +1,8 @@
 """Replies of parties that most protocols have: predictions, models, metrics, failures. Each validates itself.
 
 Scores are in :mod:`consilience.messages.scores`. What the tasks of one group alone reply with stands beside
-these: in :mod:`consilience.tasks.parameters`, :mod:`~consilience.tasks.models` and
-:mod:`~consilience.tasks.boosting`.
+these: in :mod:`consilience.methods.parameters.tasks`, :mod:`~consilience.methods.model_exchange.tasks` and
+:mod:`~consilience.methods.functional_boosting.tasks`.
 """
 
 from __future__ import annotations

@@ -254,7 +254,7 @@ LEARNERS: dict[str, LearnerEntry] = {
     "boosted": LearnerEntry(
         "a sum of weak regressors fitted to a loss's gradients, for functional_gradient_boosting; "
         "weak = { name = … }",
-        "consilience.learners.boosting.boosted:Boosted",
+        "consilience.methods.functional_boosting.boosted:Boosted",
         kind=None,
         defaults={"weak": {"name": "tree-regressor", "max_depth": 4}},
     ),

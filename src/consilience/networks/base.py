@@ -13,6 +13,8 @@ from consilience.errors import InvalidInput, QuorumLost, RunFailed
 from consilience.learners import Model
 from consilience.messages.replies import Replies
 from consilience.messages.schema import Agreement
+from consilience.methods.compression.codec import Codec
+from consilience.methods.compression.stage import compress_tasks, write_request
 from consilience.networks.incoming import (
     Arrival,
     Delivery,
@@ -22,8 +24,6 @@ from consilience.networks.incoming import (
 )
 from consilience.party.party import Party
 from consilience.tasks.base import Task
-from consilience.transforms.codec import Codec
-from consilience.transforms.compressed_messages import compress_tasks, write_request
 
 
 @dataclass

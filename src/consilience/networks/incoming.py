@@ -30,9 +30,9 @@ from consilience.errors import KnowledgeRefused
 from consilience.messages.replies import Failure, Receipt, Replies
 from consilience.messages.schema import Agreement
 from consilience.messages.wire import decode
+from consilience.methods.compression.stage import CompressedTasks, restore_replies
 from consilience.tasks.base import Task
 from consilience.tasks.outgoing import Outcome
-from consilience.transforms.compressed_messages import CompressedTasks, restore_replies
 
 LONGEST_TEXT = 1_000
 """Characters kept of a party's free text, such as the reason of a failure."""

@@ -11,13 +11,13 @@ from functools import partial
 from consilience.learners import Model
 from consilience.messages.schema import Public
 from consilience.messages.wire import decode, encode, size
+from consilience.methods.compression.stage import open_request
 from consilience.models.torch.batching import BatchScheduler
 from consilience.networks.base import Network, check_distinct
 from consilience.networks.incoming import Arrival, Request, decode_reply
 from consilience.party.party import Party
 from consilience.tasks.base import Task
 from consilience.tasks.outgoing import reply_of
-from consilience.transforms.compressed_messages import open_request
 
 
 @dataclass

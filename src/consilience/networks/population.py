@@ -21,6 +21,7 @@ from consilience.learners import Model
 from consilience.messages.replies import Failure, Receipt
 from consilience.messages.schema import Public
 from consilience.messages.wire import decode, size
+from consilience.methods.compression.stage import open_request
 from consilience.models.torch.batching import BatchScheduler
 from consilience.networks.base import check_distinct
 from consilience.networks.incoming import Arrival, Request
@@ -30,7 +31,6 @@ from consilience.party.state import join_again, read_state, write_state
 from consilience.tasks.base import Task
 from consilience.tasks.lifecycle import Join
 from consilience.tasks.outgoing import answer, failure_of
-from consilience.transforms.compressed_messages import open_request
 
 
 @dataclass(frozen=True)

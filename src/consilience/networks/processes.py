@@ -22,6 +22,7 @@ from consilience.messages.message import REGISTRY, message
 from consilience.messages.replies import Failure, Receipt
 from consilience.messages.schema import Public
 from consilience.messages.wire import decode, encode
+from consilience.methods.compression.stage import open_request
 from consilience.models.files.trust import importers
 from consilience.networks.base import Network
 from consilience.networks.incoming import Arrival, decode_reply, timed_out
@@ -32,7 +33,6 @@ from consilience.party.party import Party
 from consilience.party.state import read_state, write_state
 from consilience.tasks.base import Task
 from consilience.tasks.outgoing import failure_of, reply_of
-from consilience.transforms.compressed_messages import open_request
 
 _THREADS = (
     "OMP_NUM_THREADS",

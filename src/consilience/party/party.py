@@ -16,6 +16,7 @@ from consilience.errors import InvalidInput, odd_name
 from consilience.learners import Learner, as_learner, kind_told_by
 from consilience.learners.sklearn.per_label import suited_to
 from consilience.messages.schema import Agreement, Ratios
+from consilience.methods.model_exchange.party import ModelSharing
 from consilience.models.encoders.encoders import find_encoder
 from consilience.models.files.transfer import TRUSTED
 from consilience.models.fixed import Frozen
@@ -25,7 +26,6 @@ from consilience.numerics.outcomes import Outcome
 from consilience.party.agreement import check_agreement, check_model, check_outputs, own_rows
 from consilience.party.choice import Chooser, Purpose
 from consilience.party.metrics import metrics_of, own_weights
-from consilience.party.model_sharing import ModelSharing
 from consilience.party.own_table import OwnTable, ReadByPublic
 from consilience.party.row_scores import Scores
 from consilience.party.rows import (

@@ -13,10 +13,10 @@ import numpy as np
 
 from consilience.errors import InvalidInput
 from consilience.messages.schema import Agreement, Public
+from consilience.methods.comparison_rules.membership import certainties
 from consilience.numerics.class_gaussians import ClassGaussians
 from consilience.numerics.coarse_ratios import Coarseness, coarse_ratios
 from consilience.numerics.density import near_public, selection
-from consilience.numerics.membership import certainties
 from consilience.numerics.randomness import stream
 from consilience.party.shared_space import SharedSpace, once, shared_space
 from consilience.privacy.accounting.ledger import Release
@@ -104,7 +104,7 @@ class Scores:
         are of all rows: of which are held out or left out, one row more or another class decides for all.
 
         Args:
-            regularization: λ of :func:`~consilience.numerics.membership.certainties`.
+            regularization: λ of :func:`~consilience.methods.comparison_rules.membership.certainties`.
             noise: noise on the weights of the logistic regression; ``None`` for none.
             accountant: the party's, which is charged for the noise and keeps what was released.
         """

@@ -11,6 +11,7 @@ import numpy as np
 from scipy.sparse import issparse
 
 from consilience.messages.schema import Public
+from consilience.methods.comparison_rules.membership import rows_like
 from consilience.numerics.density import PublicRatio
 from consilience.numerics.encoder import Encoder
 from consilience.numerics.feature_space import (
@@ -20,7 +21,6 @@ from consilience.numerics.feature_space import (
     public_feature_space,
     single_words,
 )
-from consilience.numerics.membership import rows_like
 from consilience.numerics.randomness import stream
 from consilience.validation.arrays import Array, same_view
 

@@ -12,6 +12,7 @@ from consilience.aggregation import Aggregator, ConsensusUpdate, auto
 from consilience.aggregation.guard import Guard
 from consilience.errors import InvalidInput
 from consilience.messages.schema import Agreement, Public
+from consilience.methods.compression.codec import Codec
 from consilience.numerics.outcomes import outcome_of
 from consilience.protocols.rounds import SECURE, BeforeTheFirstQuestion, FirstQuestion
 from consilience.protocols.rounds import Round as Round
@@ -21,7 +22,6 @@ from consilience.protocols.sampling import inclusion, party_count
 from consilience.tasks.base import NetworkView, Task, TaskGroup
 from consilience.tasks.predictions import PredictPublic
 from consilience.tasks.scores import score_task
-from consilience.transforms.codec import Codec
 from consilience.validation.options import check_arguments
 
 P = ParamSpec("P")
@@ -82,7 +82,7 @@ class Protocol:
 
         Args:
             codec: the settings, such as ``chain(quantized(8), zstd())`` of
-                :mod:`consilience.transforms.codec`.
+                :mod:`consilience.methods.compression.codec`.
 
         Raises:
             InvalidInput: it is no codec. One that does not fit what the protocol exchanges is refused before
@@ -147,12 +147,12 @@ class ProtocolFactory(Generic[P]):
             InvalidInput: options without names, or ones that it does not have.
         """
         # Both wrap the rounds of any protocol, and import what protocols are made of.
+        from consilience.methods.compression.rounds import check_codec, compressed_rounds
         from consilience.privacy.secure_aggregation.rounds import (
             SecureAggregation,
             check_sum,
             summed_rounds,
         )
-        from consilience.protocols.compressed_rounds import check_codec, compressed_rounds
 
         function, where = self._function, f"protocol {self.name}"
         if args:

@@ -20,11 +20,11 @@ from consilience.aggregation import (
     Deregularization,
 )
 from consilience.errors import InvalidInput, odd_name
+from consilience.methods.compression.codec import CODECS, chain
 from consilience.privacy.accounting.budget import Budget
 from consilience.privacy.secure_aggregation.rounds import SecureAggregation
 from consilience.protocols import ALSO_CALLED, PROTOCOLS, PYTHON_ONLY, Protocol
 from consilience.protocols.rounds import SECURE
-from consilience.transforms.codec import CODECS, chain
 from consilience.validation.options import check_arguments
 from consilience.validation.sections import Open, Whole, first_of, known
 

@@ -10,6 +10,7 @@ from pydantic import AfterValidator, Field, PlainValidator
 
 from consilience.errors import InvalidInput, KnowledgeRefused, nearest
 from consilience.messages.replies import Metrics
+from consilience.methods.parameters.tasks import DescribeParameters
 from consilience.numerics.coarse_ratios import Coarseness
 from consilience.numerics.randomness import NoiseSource, SystemNoise
 from consilience.party.party import Party
@@ -17,7 +18,6 @@ from consilience.site.fields import within
 from consilience.site.privacy_limits import PrivacyLimits
 from consilience.tasks.base import Task, TaskGroup, task_types
 from consilience.tasks.lifecycle import Evaluate, Join, TakePublic
-from consilience.tasks.parameters import DescribeParameters
 from consilience.tasks.scores import CompareCoarsely, ScoreCertainty, SelectPublic
 from consilience.validation.options import check_arguments
 from consilience.validation.sections import Flag, Number, Whole

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from consilience.errors import KnowledgeRefused
 from consilience.messages.replies import Failure
 from consilience.messages.wire import decode
+from consilience.methods.compression.stage import CompressedTasks, open_request
 from consilience.site.fields import undefined, within
 from consilience.tasks.base import Task
 from consilience.tasks.lifecycle import (
@@ -17,7 +18,6 @@ from consilience.tasks.lifecycle import (
     Restore,
     TakePublic,
 )
-from consilience.transforms.compressed_messages import CompressedTasks, open_request
 
 _ALONE = (Describe, TakePublic, Join, Restore)
 """Tasks that come alone in their request."""

@@ -10,10 +10,10 @@ from consilience.messages.base import Form, checked_forms
 from consilience.messages.message import REGISTRY
 from consilience.messages.replies import Replies
 from consilience.messages.schema import Agreement
+from consilience.methods.compression.codec import Codec
 from consilience.party.party import Party
 from consilience.privacy.accounting.ledger import Release
 from consilience.registry import registered_modules
-from consilience.transforms.codec import Codec
 
 TaskGroup = Literal["predictions", "parameters", "models", "others"]
 """Groups of tasks, by the messages that leave a party; ``"others"`` belong to other packages' protocols."""

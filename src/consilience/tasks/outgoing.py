@@ -6,7 +6,7 @@ party's own machine. Every reply passes, in this order:
 1. the party's own privacy (:class:`~consilience.privacy.accounting.stage.Privacy`): noise, and the charge for
 it,
    which no coordinator can lower;
-2. what the coordinator asked for: compression (:mod:`consilience.transforms.compressed_messages`); or masks,
+2. what the coordinator asked for: compression (:mod:`consilience.methods.compression.stage`); or masks,
    by a task that has these replies added up (:mod:`consilience.privacy.secure_aggregation.tasks`).
 
 What :func:`answer` returns is what leaves. A party at its own machine then writes it into its log, and stores
@@ -24,16 +24,16 @@ from typing import Any, Literal, TypeVar
 
 from consilience.errors import ConsilienceError, InvalidInput, KnowledgeRefused, RunFailed, visible
 from consilience.messages.replies import Failure
+from consilience.methods.compression.stage import (
+    CompressedTasks,
+    compress_replies,
+    restore_tasks,
+)
 from consilience.party.party import Party
 from consilience.privacy.accounting.stage import BudgetExceeded
 from consilience.privacy.secure_aggregation.history import forget, remember
 from consilience.tasks.base import Task
 from consilience.tasks.foreign_errors import without_foreign_words
-from consilience.transforms.compressed_messages import (
-    CompressedTasks,
-    compress_replies,
-    restore_tasks,
-)
 
 UNSAID = "what went wrong is said at the party alone, which has a budget of privacy"
 """Reason that leaves a party with a budget."""

@@ -29,7 +29,7 @@ from consilience.messages.scores import (
     Selection,
     SubspaceLikeness,
 )
-from consilience.party.membership_scores import likeness, log_odds, logistic_ratios, moments
+from consilience.methods.comparison_rules.party import likeness, log_odds, logistic_ratios, moments
 from consilience.party.party import Party
 from consilience.party.shared_space import public_features as features_of
 from consilience.privacy.accounting.ledger import Release
@@ -186,7 +186,7 @@ class ComparePublic(
         ridge: ridge of :class:`consilience.numerics.density.PublicRatio`, above 0.
         calibration: whether to compare your calibration rows alone, which no model was trained on.
         estimator: ``"kernel"``, or ``"logistic"`` for odds of
-            :func:`consilience.numerics.membership.log_odds`.
+            :func:`consilience.methods.comparison_rules.membership.log_odds`.
     """
 
     round: int

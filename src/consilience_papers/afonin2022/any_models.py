@@ -1,8 +1,8 @@
 """Conjugate distillation where its theory does not hold: two kernels, networks, forests.
 
-:mod:`consilience.protocols.models.conjugate_distillation` refuses such agents. Here its steps are carried out
-all the same, with what a fit leaves of its labels, ``t − g(X)``, in the place of coefficients: for kernel
-ridge regression it is c times them, and that factor cancels in every step length.
+:mod:`consilience.methods.model_exchange.conjugate_distillation` refuses such agents. Here its steps are
+carried out all the same, with what a fit leaves of its labels, ``t − g(X)``, in the place of coefficients:
+for kernel ridge regression it is c times them, and that factor cancels in every step length.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from consilience.closed_forms.kernel_agents import KernelAgents
+from consilience.methods.kernel_federations.agents import KernelAgents
 from consilience.numerics.kernels import kernel_of
 from consilience.numerics.randomness import stream
 from consilience.validation.arrays import Array

@@ -8,17 +8,17 @@ from typing import Any
 
 import numpy as np
 
-from consilience.closed_forms.kernel_agents import Expansion, KernelAgents
 from consilience.federation.federation import Federation
-from consilience.numerics.kernels import gram, kernel_of
-from consilience.party.party import Party
-from consilience.protocols import ProtocolFactory, local_only
-from consilience.protocols.models.model_exchange import (
+from consilience.methods.kernel_federations.agents import Expansion, KernelAgents
+from consilience.methods.model_exchange.protocols import (
     alternating_distillation,
     averaged_distillation,
     parallel_distillation,
 )
-from consilience.protocols.parameters.federated_averaging import federated_averaging
+from consilience.methods.parameters.federated_averaging import federated_averaging
+from consilience.numerics.kernels import gram, kernel_of
+from consilience.party.party import Party
+from consilience.protocols import ProtocolFactory, local_only
 from consilience.validation.arrays import Array
 from consilience_papers.afonin2022 import problems
 from consilience_papers.afonin2022.problems import Setting, Size

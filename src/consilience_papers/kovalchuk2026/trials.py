@@ -15,10 +15,10 @@ from consilience.experiments.error_parts import teacher_parts
 from consilience.federation.federation import Federation
 from consilience.federation.history import History
 from consilience.messages.replies import Metrics
+from consilience.methods.compression.codec import chain, quantized, zstd
+from consilience.methods.parameters.scaffold import scaffold
 from consilience.protocols import Protocol, ensemble_distillation, local_only
-from consilience.protocols.parameters.scaffold import scaffold
 from consilience.tasks.base import bookkeeping_tasks
-from consilience.transforms.codec import chain, quantized, zstd
 from consilience_papers.kovalchuk2026 import problems
 from consilience_papers.kovalchuk2026.problems import Size
 

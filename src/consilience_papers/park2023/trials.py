@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from consilience.aggregation import anderson, damped
-from consilience.closed_forms.kernel_federation import KernelFederation
+from consilience.methods.kernel_federations import KernelFederation
 from consilience.numerics.kernels import Kernel, gram
 from consilience.numerics.randomness import stream
 from consilience.validation.arrays import Array

@@ -20,7 +20,7 @@ import numpy as np
 
 from consilience.data import load, partition
 from consilience.learners import Learner, make
-from consilience.learners.boosting.boosted import Boosted
+from consilience.methods.functional_boosting.boosted import Boosted
 from consilience.numerics.randomness import stream
 from consilience.party.party import Party
 from consilience.validation.arrays import Array

@@ -14,11 +14,11 @@ from sklearn.metrics import roc_auc_score
 from consilience.data import Dataset, load, partition, take_public
 from consilience.federation.federation import Federation
 from consilience.learners import Learner, make
-from consilience.learners.boosting.boosted import Boosted
+from consilience.methods.functional_boosting.boosted import Boosted
+from consilience.methods.functional_boosting.protocol import functional_gradient_boosting
 from consilience.numerics.randomness import stream
 from consilience.party.party import Party
 from consilience.protocols import local_only
-from consilience.protocols.models.functional_gradient_boosting import functional_gradient_boosting
 from consilience.validation.arrays import Array
 from consilience_papers.comparisons import differs, said, standard_error
 from consilience_papers.exhibit import Claim, Exhibit

@@ -11,13 +11,13 @@ import numpy as np
 from consilience.errors import QuorumLost, RunFailed
 from consilience.federation.federation import Federation
 from consilience.learners import Learner
-from consilience.learners.boosting.boosted import Boosted
+from consilience.methods.functional_boosting.boosted import Boosted
+from consilience.methods.functional_boosting.protocol import functional_gradient_boosting
+from consilience.methods.parameters.federated_averaging import federated_averaging
+from consilience.methods.parameters.federated_dynamics import federated_dynamics
+from consilience.methods.parameters.federated_fusion import federated_fusion
+from consilience.methods.parameters.scaffold import scaffold
 from consilience.protocols import Protocol, local_only
-from consilience.protocols.models.functional_gradient_boosting import functional_gradient_boosting
-from consilience.protocols.parameters.federated_averaging import federated_averaging
-from consilience.protocols.parameters.federated_dynamics import federated_dynamics
-from consilience.protocols.parameters.federated_fusion import federated_fusion
-from consilience.protocols.parameters.scaffold import scaffold
 from consilience.validation.arrays import Array
 from consilience_papers.shen2022 import problems
 from consilience_papers.shen2022.problems import Images, Size

@@ -13,7 +13,7 @@ from sklearn.tree import DecisionTreeRegressor
 
 from consilience.errors import InvalidInput
 from consilience.learners import LEARNERS, ForeignCode, foreign_code, make, trusting
-from consilience.learners.boosting.boosted import Boosted
+from consilience.methods.functional_boosting.boosted import Boosted
 from consilience.models.files.trust import importers
 from consilience.models.files.vetting import PACKAGES
 

@@ -12,11 +12,11 @@ from consilience import Federation, Party, ensemble_distillation, suwa
 from consilience.errors import InvalidInput
 from consilience.learners import make
 from consilience.messages.schema import Public
+from consilience.methods.functional_boosting.protocol import functional_gradient_boosting
+from consilience.methods.parameters.federated_averaging import federated_averaging
+from consilience.methods.parameters.federated_dynamics import federated_dynamics
+from consilience.methods.parameters.scaffold import scaffold
 from consilience.networks import LocalNetwork
-from consilience.protocols.models.functional_gradient_boosting import functional_gradient_boosting
-from consilience.protocols.parameters.federated_averaging import federated_averaging
-from consilience.protocols.parameters.federated_dynamics import federated_dynamics
-from consilience.protocols.parameters.scaffold import scaffold
 
 pytest.importorskip("torch")
 

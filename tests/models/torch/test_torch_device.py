@@ -16,7 +16,7 @@ import pytest
 from consilience.data import load
 from consilience.errors import InvalidInput
 from consilience.learners import GradientCorrection, Learner, TorchRecipe, as_learner, make
-from consilience.learners.boosting.weak_fits import SobolevTraining
+from consilience.methods.functional_boosting.weak_fits import SobolevTraining
 from consilience.models.torch.batching import BatchScheduler
 from consilience.validation.arrays import read_only
 

@@ -149,7 +149,7 @@ def test_what_cannot_be_changed_is_refused(
 
 
 def test_sobolev_training_refuses_it() -> None:
-    from consilience.learners.boosting.weak_fits import SobolevTraining
+    from consilience.methods.functional_boosting.weak_fits import SobolevTraining
 
     learner = make("mlp", kind="regression", recipe={"augment": {}})
     with pytest.raises(InvalidInput, match="does not augment"):

@@ -17,9 +17,9 @@ from consilience.checks import check_learner
 from consilience.errors import InvalidInput
 from consilience.learners import make
 from consilience.messages.schema import Public
+from consilience.methods.model_exchange.protocols import averaged_distillation
+from consilience.methods.parameters.federated_averaging import federated_averaging
 from consilience.models.files.transfer import pack, unpack
-from consilience.protocols.models.model_exchange import averaged_distillation
-from consilience.protocols.parameters.federated_averaging import federated_averaging
 
 torch = pytest.importorskip("torch")
 nn = torch.nn

@@ -18,9 +18,9 @@ from consilience.data import load
 from consilience.errors import InvalidInput, KnowledgeRefused, MissingExtra
 from consilience.learners import make
 from consilience.messages.schema import Public
+from consilience.methods.model_exchange.protocols import averaged_distillation
+from consilience.methods.parameters.federated_averaging import federated_averaging
 from consilience.models.files.transfer import check_packing, unpack
-from consilience.protocols.models.model_exchange import averaged_distillation
-from consilience.protocols.parameters.federated_averaging import federated_averaging
 
 torch = pytest.importorskip("torch")
 

@@ -21,6 +21,7 @@ from consilience.experiments.configuration import parse_spec
 from consilience.messages.schema import Public
 from consilience.messages.scores import ClassSums
 from consilience.messages.sums import Sum
+from consilience.methods.parameters.federated_averaging import federated_averaging
 from consilience.numerics.randomness import SystemNoise
 from consilience.privacy.accounting.budget import Budget
 from consilience.privacy.accounting.losses import gaussian_mu, skellam_loss
@@ -30,7 +31,6 @@ from consilience.privacy.class_sums.tasks import SumClasses, public_basis
 from consilience.privacy.secure_aggregation.party import checked_roster
 from consilience.privacy.secure_aggregation.rounds import SecureAggregation, SumsNetwork
 from consilience.protocols import ensemble_distillation, protocol
-from consilience.protocols.parameters.federated_averaging import federated_averaging
 from consilience.report import read_results
 from consilience.site import Limits, PartySite
 from consilience.site.privacy_limits import spending

@@ -10,10 +10,10 @@ from consilience.checks import classifiers
 from consilience.errors import InvalidInput
 from consilience.messages.replies import Predictions
 from consilience.messages.scores import DensityRatios, Score
+from consilience.methods.compression.codec import float16
 from consilience.privacy.robust.hostile import ATTACKS, Hostile, HostileNetwork, Scene
 from consilience.protocols.base import score_questions
 from consilience.tasks.predictions import FitPrivate, PredictPublic
-from consilience.transforms.codec import float16
 
 HONEST = np.array(
     [[[0.6, 0.3, 0.1], [0.2, 0.5, 0.3]], [[0.4, 0.5, 0.1], [0.1, 0.7, 0.2]]],

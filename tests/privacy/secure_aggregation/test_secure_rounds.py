@@ -32,6 +32,7 @@ from consilience.messages.replies import Failure
 from consilience.messages.schema import Public
 from consilience.messages.sums import Sum
 from consilience.messages.wire import decode, encode
+from consilience.methods.parameters.federated_averaging import federated_adam, federated_averaging
 from consilience.models.fixed import Frozen
 from consilience.networks.incoming import Arrival
 from consilience.privacy.accounting.budget import Budget
@@ -39,7 +40,6 @@ from consilience.privacy.class_sums.protocol import private_sums
 from consilience.privacy.secure_aggregation.party import SUMS, member_of
 from consilience.privacy.secure_aggregation.rounds import SecureAggregation, SumsNetwork
 from consilience.protocols import Protocol, iterative_distillation
-from consilience.protocols.parameters.federated_averaging import federated_adam, federated_averaging
 from consilience.tasks.lifecycle import Checkpoint, Join, Restore
 from consilience.tasks.predictions import Distill, FitPrivate, PredictPublic
 from helpers.party_sites import SiteNetwork

@@ -14,16 +14,16 @@ from consilience.messages.replies import Predictions, Replies
 from consilience.messages.schema import Public
 from consilience.messages.scores import RowCount
 from consilience.messages.sums import Sum
-from consilience.protocols.models.conjugate_distillation import conjugate_distillation
-from consilience.protocols.parameters.federated_averaging import (
+from consilience.methods.model_exchange.conjugate_distillation import conjugate_distillation
+from consilience.methods.model_exchange.tasks import Image, Residual
+from consilience.methods.parameters.federated_averaging import (
     federated_adam,
     federated_averaging,
     federated_proximal,
 )
-from consilience.protocols.parameters.federated_dynamics import federated_dynamics
-from consilience.protocols.parameters.scaffold import scaffold
-from consilience.tasks.models import Image, Residual
-from consilience.tasks.parameters import TrainControlled, TrainDynamically, TrainParameters
+from consilience.methods.parameters.federated_dynamics import federated_dynamics
+from consilience.methods.parameters.scaffold import scaffold
+from consilience.methods.parameters.tasks import TrainControlled, TrainDynamically, TrainParameters
 from helpers.quadratic_losses import quadratic_parties
 from helpers.replies import replies as replies_of
 

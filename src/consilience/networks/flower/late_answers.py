@@ -9,9 +9,9 @@ from typing import Any
 
 from consilience.messages.replies import Failure, Predictions, Replies
 from consilience.messages.schema import Agreement
+from consilience.methods.compression.stage import CompressedTasks
 from consilience.networks.incoming import Arrival, Delivery, Request, validated
 from consilience.tasks.base import Task
-from consilience.transforms.compressed_messages import CompressedTasks
 
 
 class LateAnswers:

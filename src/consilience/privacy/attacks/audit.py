@@ -33,6 +33,7 @@ from scipy.stats import binom
 from consilience.errors import RunFailed
 from consilience.messages.replies import Failure
 from consilience.messages.wire import decode, encode
+from consilience.methods.compression.stage import open_request
 from consilience.networks.incoming import decode_reply
 from consilience.numerics.randomness import NoiseSource, SystemNoise, stream
 from consilience.party.party import Party
@@ -43,7 +44,6 @@ from consilience.privacy.attacks.canaries import CANARIES, CLASSES, joined, ques
 from consilience.privacy.class_sums.sums import SCALE
 from consilience.privacy.class_sums.tasks import features_by
 from consilience.tasks.outgoing import reply_of
-from consilience.transforms.compressed_messages import open_request
 from consilience.validation.arrays import Array
 from consilience.validation.numbers import check_choice, check_number
 

@@ -24,11 +24,11 @@ from consilience.errors import InvalidInput, nearest
 from consilience.messages.replies import Failure, Predictions
 from consilience.messages.schema import LARGEST, PRECISION
 from consilience.messages.scores import CalibrationSums, ClassRatios, PublicScores
+from consilience.methods.compression.stage import CompressedTasks
 from consilience.networks.incoming import Arrival, Request
 from consilience.networks.local import LocalNetwork
 from consilience.numerics.randomness import stream
 from consilience.tasks.base import Task
-from consilience.transforms.compressed_messages import CompressedTasks
 from consilience.validation.arrays import Array
 from consilience.validation.printing import prints_no_rows
 from consilience.validation.sections import Name, Section, Whole

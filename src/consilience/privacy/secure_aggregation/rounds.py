@@ -23,6 +23,7 @@ from consilience.errors import InvalidInput, KnowledgeRefused, QuorumLost
 from consilience.messages.replies import Replies
 from consilience.messages.schema import Agreement, Public
 from consilience.messages.sums import Sum, Weights
+from consilience.methods.parameters.tasks import Parameters, SendParameters, TrainParameters
 from consilience.privacy.accounting.losses import Adjacency, skellam_variance
 from consilience.privacy.class_sums.sums import SCALE
 from consilience.privacy.class_sums.tasks import SumClasses
@@ -53,7 +54,6 @@ from consilience.protocols.rounds import SECURE, Rounds, RoundState
 from consilience.protocols.sampling import party_count
 from consilience.tasks.base import NetworkView, Task
 from consilience.tasks.outgoing import failure_of
-from consilience.tasks.parameters import Parameters, SendParameters, TrainParameters
 from consilience.tasks.predictions import PredictPublic
 from consilience.tasks.scores import score_task
 from consilience.validation.arrays import Array

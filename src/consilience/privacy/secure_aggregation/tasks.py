@@ -23,6 +23,7 @@ from consilience.messages.replies import Failure, Replies
 from consilience.messages.schema import Agreement
 from consilience.messages.scores import ClassSums
 from consilience.messages.wire import encode
+from consilience.methods.parameters.tasks import Parameters, TrainParameters
 from consilience.party.party import Party
 from consilience.privacy.class_sums.tasks import SumClasses
 from consilience.privacy.secure_aggregation.messages import (
@@ -36,7 +37,6 @@ from consilience.privacy.secure_aggregation.party import member_of
 from consilience.privacy.secure_aggregation.rules_as_sums import bits_for, form_named
 from consilience.tasks.base import Task
 from consilience.tasks.outgoing import answer
-from consilience.tasks.parameters import Parameters, TrainParameters
 from consilience.tasks.predictions import PredictPublic
 from consilience.tasks.scores import (
     CompareCoarsely,

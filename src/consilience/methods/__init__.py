@@ -1,0 +1,2 @@
+"""Further methods, each in one folder: parameters, model exchange, boosting, kernels, comparison rules,
+compression."""

@@ -1,0 +1,1 @@
+"""Aggregation rules of other papers, to compare with."""

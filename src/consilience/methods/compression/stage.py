@@ -1,0 +1,559 @@
+"""Compression of messages, at both ends.
+
+Messages stay what they are, with empty arrays in place of the ones that were taken out; these follow as bytes
+in one :class:`Compressed`. Each request and each answer is compressed by itself: neither end remembers what
+was sent.
+
+A *table* is an array with a row for each public row. Replies that are a table, and hold nothing else that
+the coordinator does not know, are left out whole and made again from it.
+
+The coordinator calls :func:`compress_tasks` and :func:`restore_replies`, a party :func:`restore_tasks` and
+:func:`compress_replies`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any, get_args, get_origin, get_type_hints
+
+import numpy as np
+
+from consilience.errors import InvalidInput, KnowledgeRefused
+from consilience.messages.message import REGISTRY, Brief, fields, message
+from consilience.messages.schema import Agreement
+from consilience.messages.wire import encode
+from consilience.methods.compression.codec import Codec, read_codec
+from consilience.methods.compression.numbers import decode_numbers, encode_numbers, encoded_length
+from consilience.methods.compression.rows import RowCoder
+from consilience.methods.compression.zstd import compress, decompress
+from consilience.validation.arrays import Array
+from consilience.validation.memory import check_memory
+
+_MOST_RATIO, _SMALL = 256, 1 << 20
+"""Arrays beside tables may take so many times the bytes that arrived in memory, and this number more."""
+
+
+@message
+class Compressed(Brief):
+    """Arrays that were taken out of the messages before it.
+
+    Attributes:
+        size: bytes before zstd.
+        data: the bytes, shape ``(n_bytes,)``, uint8: tables first, then other arrays in their order.
+        shapes: shapes of the other arrays.
+        notes: notes of the replies that were left out.
+    """
+
+    size: int
+    data: Array
+    shapes: tuple[tuple[int, ...], ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+@message
+class CompressedRequest(Brief):
+    """Compression of the tasks before it, and of the replies to them.
+
+    Attributes:
+        codec: settings of the :class:`~consilience.methods.compression.codec.Codec` that are not the
+            defaults.
+        arrays: arrays of the tasks; ``None`` where they are in their places.
+    """
+
+    codec: Mapping[str, Any]
+    arrays: Compressed | None = None
+
+
+@message
+class AskedBefore(Brief):
+    """Mark of a request that is like an earlier one of its round, and wants a reply of its own.
+
+    Attributes:
+        times: how often it was asked before.
+    """
+
+    times: int
+
+
+class CompressedTasks(tuple[Any, ...]):
+    """Tasks of a request with compression; their arrays are put back at the party, before they run.
+
+    As a tuple it holds the tasks, with empty arrays in the places of those that were taken out.
+
+    Attributes:
+        compression: the compression of the tasks, and of the replies to them.
+        whole: the tasks with their arrays, where they are known; they are not sent.
+    """
+
+    compression: CompressedRequest
+    whole: tuple[Any, ...]
+
+    def __new__(
+        cls, tasks: Sequence[Any], compression: CompressedRequest, whole: tuple[Any, ...] = ()
+    ) -> CompressedTasks:
+        made = super().__new__(cls, tasks)
+        made.compression, made.whole = compression, whole
+        return made
+
+
+def open_request(messages: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Give the tasks of a decoded request, as :class:`CompressedTasks` where it is compressed."""
+    if messages and isinstance(messages[-1], AskedBefore):
+        messages = messages[:-1]
+    if messages and isinstance(messages[-1], CompressedRequest):
+        return CompressedTasks(messages[:-1], messages[-1])
+    return messages
+
+
+def write_request(tasks: tuple[Any, ...], before: int = 0) -> bytes:
+    """Encode tasks, and the compression that they come with.
+
+    A party at its own machine gives a request that comes again, byte by byte, its earlier reply.
+
+    Args:
+        tasks: of the request.
+        before: how often the same was asked in the round before, and is not meant now.
+    """
+    messages = [*tasks, tasks.compression] if isinstance(tasks, CompressedTasks) else [*tasks]
+    return encode([*messages, AskedBefore(times=before)] if before else messages)
+
+
+def lossy_forms(kind: type[Any]) -> Mapping[str, str]:
+    """Give the fields of a kind of message that compression may change, and their forms."""
+    forms: Mapping[str, str] = getattr(kind, "lossy", {})  # messages within messages state none
+    return forms
+
+
+def take_arrays(
+    codec: Codec, messages: Sequence[Any]
+) -> tuple[tuple[Any, ...], bytes, tuple[tuple[int, ...], ...]]:
+    """Take all arrays but tables out of messages, as far as a codec compresses them.
+
+    Args:
+        codec: the settings.
+        messages: tasks or replies.
+
+    Returns:
+        The messages with empty arrays in their places; the bytes of the arrays; their shapes.
+
+    Raises:
+        InvalidInput: a number is beyond the range of the codec.
+    """
+    content: list[bytes] = []
+    shapes: list[tuple[int, ...]] = []
+
+    def take(values: Array, lossy: bool) -> Array:
+        content.append(encode_numbers(_settings(codec, lossy), values))
+        shapes.append(values.shape)
+        return np.zeros((0,) * max(values.ndim, 1), dtype=values.dtype)
+
+    left = tuple(_walk(codec, one, take) for one in messages)
+    return left, b"".join(content), tuple(shapes)
+
+
+def put_arrays(
+    codec: Codec, messages: Sequence[Any], content: bytes, shapes: Sequence[tuple[int, ...]]
+) -> tuple[Any, ...]:
+    """Put arrays back that :func:`take_arrays` took out.
+
+    Args:
+        codec: the settings.
+        messages: tasks or replies, with empty arrays in the places of those that were taken out.
+        content: bytes of the arrays.
+        shapes: shapes of the arrays.
+
+    Raises:
+        KnowledgeRefused: shapes and bytes do not fit the messages, or a number is NaN or infinite.
+    """
+    remaining, position = list(shapes), 0
+
+    def put(empty: Array, lossy: bool) -> Array:
+        nonlocal position
+        shape = _next_shape(empty, remaining)
+        settings, count = _settings(codec, lossy), math.prod(shape)
+        end = position + encoded_length(settings, count, empty.dtype.itemsize)
+        if end > len(content):
+            raise KnowledgeRefused(f"an array of shape {shape} in {len(content) - position} bytes")
+        values = decode_numbers(settings, content[position:end], count, empty.dtype)
+        position = end
+        return values.reshape(shape)
+
+    restored = tuple(_walk(codec, one, put) for one in messages)
+    if remaining or position != len(content):
+        raise KnowledgeRefused(f"{len(content) - position} bytes too many")
+    return restored
+
+
+def measure_arrays(
+    codec: Codec,
+    messages: Sequence[Any],
+    shapes: Sequence[tuple[int, ...]],
+    most: Sequence[int | None] | None = None,
+) -> tuple[int, int]:
+    """Compute the bytes of the arrays that :func:`put_arrays` would put back, without making one.
+
+    Args:
+        codec: the settings.
+        messages: tasks or replies, with empty arrays in the places of those that were taken out.
+        shapes: shapes of the arrays.
+        most: for each message the numbers that an array of it may have at most; ``None`` where nobody knows.
+
+    Returns:
+        Bytes of the arrays before zstd, and in memory once they are decoded.
+
+    Raises:
+        KnowledgeRefused: shapes do not fit the messages, or an array is larger than was asked for.
+    """
+    remaining, encoded, decoded = list(shapes), 0, 0
+
+    def measure(largest: int | None, empty: Array, lossy: bool) -> Array:
+        nonlocal encoded, decoded
+        shape = _next_shape(empty, remaining)
+        count = math.prod(shape)
+        if largest is not None and count > largest:
+            raise KnowledgeRefused(
+                f"an array of shape {shape}, and at most {largest:,} numbers were asked for"
+            )
+        encoded += encoded_length(_settings(codec, lossy), count, empty.dtype.itemsize)
+        decoded += count * empty.dtype.itemsize
+        return empty
+
+    for one, largest in zip(messages, most or [None] * len(messages), strict=True):
+        _walk(codec, one, partial(measure, largest))
+    if remaining:
+        raise KnowledgeRefused(f"{len(remaining)} arrays too many")
+    return encoded, decoded
+
+
+def _next_shape(empty: Array, remaining: list[tuple[int, ...]]) -> tuple[int, ...]:
+    """Take the shape of an array from the front of those that remain."""
+    if empty.size or not remaining:
+        raise KnowledgeRefused("an array is in its place, and should have been compressed")
+    shape = remaining.pop(0)
+    if any(side < 0 for side in shape):
+        raise KnowledgeRefused(f"an array of shape {shape}")
+    return shape
+
+
+def _settings(codec: Codec, lossy: bool) -> Codec:
+    """The part of a codec that holds for an array beside tables."""
+    return Codec(bits=codec.bits if lossy else 0, level=codec.level)
+
+
+def _walk(codec: Codec, value: Any, change: Callable[[Array, bool], Array]) -> Any:
+    """A copy of a message with ``change(array, lossy)`` in place of the arrays that a codec compresses."""
+
+    def changed(item: Any, form: str | None) -> Any:
+        if isinstance(item, np.ndarray):
+            lossy = form == "numbers" and item.dtype.kind == "f" and codec.bits > 0
+            # Tables have coders of their own (:func:`reply_table`, :func:`task_table`).
+            compressed = (lossy or codec.level) and form not in ("rows", "scores")
+            return change(item, lossy) if compressed else item
+        if isinstance(item, tuple | list):
+            return tuple(changed(one, None) for one in item)
+        if isinstance(item, Mapping):
+            return {name: changed(one, None) for name, one in item.items()}
+        if REGISTRY.get(type(item).__name__) is type(item):
+            forms = lossy_forms(type(item))
+            return replace(
+                item, **{name: changed(one, forms.get(name)) for name, one in fields(item)}
+            )
+        return item
+
+    return changed(value, None)
+
+
+# --- tables, and the bytes of a message -----------------------------------------------------------------
+
+
+def reply_table(codec: Codec, task: Any, agreement: Agreement) -> RowCoder | None:
+    """Make the coder of the table that a task is answered with; ``None`` where the reply is no table.
+
+    Args:
+        codec: the settings.
+        task: the task.
+        agreement: what the federation agreed on.
+
+    Raises:
+        InvalidInput: the codec is not for tables of this kind.
+    """
+    form = lossy_forms(task.reply_type).get("values")
+    if form == "scores":
+        return RowCoder(codec, "scores", agreement.rows, 1)
+    if form == "rows":
+        kind = getattr(task, "outputs", _outputs(agreement))
+        return RowCoder(codec, kind, agreement.rows, agreement.outputs)
+    return None
+
+
+def task_table(codec: Codec, task: Any, agreement: Agreement) -> tuple[str, RowCoder] | None:
+    """Find the field of a task that is a table, and its coder; ``None`` where it has none.
+
+    Args:
+        codec: the settings.
+        task: the task.
+        agreement: what the federation agreed on.
+
+    Raises:
+        InvalidInput: the codec is not for tables of this kind.
+    """
+    for name, form in lossy_forms(type(task)).items():
+        if form == "rows":
+            coder = RowCoder(codec, _outputs(agreement), agreement.rows, agreement.outputs)
+            return name, coder
+    return None
+
+
+def _outputs(agreement: Agreement) -> Any:
+    """Kind of a teacher's rows."""
+    return "values" if agreement.kind == "regression" else "probabilities"
+
+
+def read_content(
+    codec: Codec,
+    given: Compressed,
+    coders: Iterable[RowCoder],
+    messages: Sequence[Any],
+    most: Sequence[int | None] | None = None,
+) -> bytes:
+    """Decompress the bytes of a message, once what they would become is known to be no more than it may.
+
+    Args:
+        codec: the settings.
+        given: the message.
+        coders: coders of the tables in it.
+        messages: tasks or replies that its other arrays belong to, with empty arrays in their places.
+        most: see :func:`measure_arrays`.
+
+    Raises:
+        KnowledgeRefused: they cannot be read, or become too much.
+    """
+    encoded, decoded = measure_arrays(codec, messages, given.shapes, most)
+    allowed = _SMALL + _MOST_RATIO * len(given.data)
+    if decoded > allowed:
+        raise KnowledgeRefused(
+            f"{len(given.data):,} bytes become arrays of {decoded:,} bytes, of at most {allowed:,}"
+        )
+    try:
+        check_memory(encoded + decoded, "its arrays", where="codec")
+    except InvalidInput as error:
+        raise KnowledgeRefused(error.what, mend=error.mend) from error
+    tables = sum(coder.length for coder in coders)
+    return decompress(codec, given.data, given.size, tables + encoded)
+
+
+def write_content(
+    codec: Codec, content: bytes, messages: Sequence[Any], shapes: Sequence[tuple[int, ...]]
+) -> Array:
+    """Compress the bytes of a message, unless the receiver would refuse so few for what they become.
+
+    Args:
+        codec: the settings.
+        content: the bytes.
+        messages: what :func:`take_arrays` left.
+        shapes: shapes of the arrays that it took.
+    """
+    data = compress(codec, content)
+    if measure_arrays(codec, messages, shapes)[1] > _SMALL + _MOST_RATIO * len(data):
+        return np.frombuffer(content, dtype=np.uint8)
+    return data
+
+
+# --- the coordinator's end ------------------------------------------------------------------------------
+
+
+def compress_tasks(codec: Codec, tasks: tuple[Any, ...], agreement: Agreement) -> tuple[Any, ...]:
+    """Compress tasks, where there is something to compress in them or in the replies.
+
+    Args:
+        codec: the settings.
+        tasks: of one request.
+        agreement: what the federation agreed on.
+
+    Returns:
+        :class:`CompressedTasks`, or the tasks themselves.
+
+    Raises:
+        InvalidInput: the codec is not for tables of this kind.
+    """
+    left, content, shapes = take_arrays(codec, tasks)
+    emptied, written = list(left), b""
+    for i, task in enumerate(tasks):
+        if table := task_table(codec, task, agreement):
+            name, coder = table
+            values = getattr(task, name)
+            written += coder.write(values)
+            emptied[i] = replace(emptied[i], **{name: np.zeros((0, 0), dtype=values.dtype)})
+    replied = any(_may_compress(codec, task.reply_type) for task in tasks)
+    if not (written or shapes or replied):
+        return tasks
+    arrays = None
+    if written or shapes:
+        whole = written + content
+        data = write_content(codec, whole, emptied, shapes)
+        arrays = Compressed(size=len(whole), data=data, shapes=shapes)
+    return CompressedTasks(emptied, CompressedRequest(codec=codec.settings, arrays=arrays), tasks)
+
+
+def restore_replies(
+    party: str, asked: CompressedTasks, outcome: tuple[Any, ...], agreement: Agreement
+) -> tuple[Any, ...]:
+    """Put the arrays back into a party's replies.
+
+    Args:
+        party: name of the party.
+        asked: what it was asked.
+        outcome: what it sent.
+        agreement: what the federation agreed on.
+
+    Raises:
+        KnowledgeRefused: the bytes cannot be read.
+    """
+    if not outcome or not isinstance(outcome[-1], Compressed):
+        return outcome
+    *plain, given = outcome
+    codec = read_codec(asked.compression.codec)
+    coders = [reply_table(codec, task, agreement) for task in asked]
+    beside = [task for task, coder in zip(asked, coders, strict=True) if coder is None]
+    if len(plain) != len(beside):
+        answers = len(plain) + len(asked) - len(beside)
+        raise KnowledgeRefused(f"{answers} answers to {len(asked)} tasks")
+    most = [_most_numbers(task) for task in beside]
+    content = read_content(codec, given, filter(None, coders), plain, most)
+    made: dict[int, Any] = {}
+    for i, (task, coder) in enumerate(zip(asked, coders, strict=True)):
+        if coder is not None:
+            values, content = coder.read(content)
+            made[i] = _table_reply(task, values, party, given.notes, agreement)
+    others = iter(put_arrays(codec, plain, content, given.shapes))
+    return tuple(made[i] if i in made else next(others) for i in range(len(asked)))
+
+
+def _table_reply(
+    task: Any, values: Array, party: str, notes: tuple[str, ...], agreement: Agreement
+) -> Any:
+    """Make the reply to a task from its table and from what the coordinator knows."""
+    given = {
+        "party": party,
+        "round": task.round,
+        "public": agreement.public,
+        "classes": agreement.classes,
+        "kind": getattr(task, "outputs", None),
+        "absent": not values.any(),  # scores are 0 on every row of a party without rows alone
+        "values": values[:, 0] if lossy_forms(task.reply_type)["values"] == "scores" else values,
+        "notes": notes,
+    }
+    return task.reply_type(
+        **{field.name: given[field.name] for field in dataclasses.fields(task.reply_type)}
+    )
+
+
+def _most_numbers(task: Any) -> int | None:
+    """Most numbers of an array in the reply to a task; ``None`` where it does not say how many it wants."""
+    if "numbers" not in lossy_forms(task.reply_type).values():
+        return None
+    size = getattr(task, "size", None)
+    return size if isinstance(size, int) else None
+
+
+def _may_compress(codec: Codec, kind: type[Any]) -> bool:
+    """Tell whether a codec has something to do in a kind of reply."""
+    forms = lossy_forms(kind).values()
+    return any(form != "numbers" or codec.bits for form in forms) or (
+        codec.level > 0 and _holds_arrays(kind)
+    )
+
+
+def _holds_arrays(kind: Any) -> bool:
+    """Tell whether a kind of message has fields with arrays, also within other messages."""
+    return any(_names_array(hint) for hint in get_type_hints(kind).values())
+
+
+def _names_array(hint: Any) -> bool:
+    """Tell whether a type is an array, or holds arrays."""
+    if get_origin(hint) is np.ndarray:
+        return True
+    if isinstance(hint, type) and REGISTRY.get(hint.__name__) is hint:
+        return _holds_arrays(hint)
+    return any(_names_array(one) for one in get_args(hint))
+
+
+# --- a party's end --------------------------------------------------------------------------------------
+
+
+def restore_tasks(tasks: CompressedTasks, agreement: Agreement) -> tuple[Any, ...]:
+    """Put the arrays of a request back into its tasks.
+
+    Args:
+        tasks: the tasks, as they arrived.
+        agreement: what the federation agreed on.
+
+    Raises:
+        KnowledgeRefused: the request cannot be read.
+    """
+    given = tasks.compression.arrays
+    if given is None:
+        return tuple(tasks)
+    codec = read_codec(tasks.compression.codec)
+    tables = {
+        i: table
+        for i, task in enumerate(tasks)
+        if (table := task_table(codec, task, agreement)) and not getattr(task, table[0]).size
+    }
+    content = read_content(codec, given, [coder for _, coder in tables.values()], tasks)
+    restored = list(tasks)
+    for i, (name, coder) in tables.items():
+        values, content = coder.read(content)
+        if not np.isfinite(values).all():
+            raise KnowledgeRefused(f"{name} holds NaN or infinite numbers")
+        restored[i] = replace(tasks[i], **{name: values})
+    return put_arrays(codec, restored, content, given.shapes)
+
+
+def compress_replies(
+    asked: CompressedTasks,
+    tasks: Sequence[Any],
+    replies: tuple[Any, ...],
+    *,
+    party: str,
+    agreement: Agreement,
+) -> tuple[Any, ...]:
+    """Take the arrays out of replies that the coordinator wants compressed.
+
+    Args:
+        asked: the tasks as they arrived, with the compression that the coordinator wants.
+        tasks: the tasks, with their arrays.
+        replies: a reply to each.
+        party: name of the party.
+        agreement: what the federation agreed on.
+
+    Returns:
+        The replies that are no tables, and one :class:`Compressed`; the replies as they are where there is
+        nothing to compress.
+
+    Raises:
+        KnowledgeRefused: a reply would be refused on arrival.
+        InvalidInput: a number is beyond the range of the codec.
+    """
+    codec = read_codec(asked.compression.codec)
+    coders = [reply_table(codec, task, agreement) for task in tasks]
+    others, written, notes = list[Any](), b"", list[str]()
+    for task, reply, coder in zip(tasks, replies, coders, strict=True):
+        # What would be refused on arrival is not even written: NaN has no bytes in most codecs.
+        if lossy_forms(type(reply)):
+            reply.validate(party=party, task=task, agreement=agreement)
+        if coder is None:
+            others.append(reply)
+        else:
+            written += coder.write(reply.values)
+            notes += getattr(reply, "notes", ())
+    left, content, shapes = take_arrays(codec, others)
+    if len(others) == len(replies) and not shapes:
+        return replies
+    whole = written + content
+    data = write_content(codec, whole, left, shapes)
+    return (*left, Compressed(size=len(whole), data=data, shapes=shapes, notes=tuple(notes)))

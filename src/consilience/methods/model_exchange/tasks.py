@@ -1,0 +1,252 @@
+"""Tasks of protocols that exchange models, and the messages that a party replies with.
+
+Boosting has a file of its own, :mod:`consilience.methods.functional_boosting.tasks`. The papers, their
+pseudo-code and its legend are in the protocols of :mod:`consilience.methods.model_exchange`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from consilience.errors import InvalidInput, KnowledgeRefused
+from consilience.learners import Learner
+from consilience.messages.base import Reply
+from consilience.messages.message import message
+from consilience.messages.replies import Receipt, SharedModel
+from consilience.messages.schema import Agreement, TaskLike
+from consilience.party.party import Party
+from consilience.tasks.base import Task
+from consilience.validation.arrays import Array
+
+
+def shared_model(
+    party: Party, round: int, learner: Learner | None = None, *, notes: tuple[str, ...] = ()
+) -> SharedModel:
+    """A trained model of the party as a message.
+
+    Args:
+        party: whose it is.
+        round: the round of the task.
+        learner: the model; by default the party's own.
+        notes: for the ledger.
+    """
+    about, data = party.share(learner)
+    return SharedModel(party=party.name, round=round, about=about, data=data, notes=notes)
+
+
+# --- AKD, AvgKD, PKD, EKD -------------------------------------------------------------------------------
+
+
+@message
+class TrainTowards(Task, reply_type=SharedModel, exchanges="models", protocol="model_exchange"):
+    """Train a model on your own inputs, labelled by others' models and by your labels, and send it.
+
+    Attributes:
+        models: the others'.
+        share: the weight of each of them.
+        own: the weight of your own model's predictions.
+        labels: the weight of your labels.
+        warm_start: whether networks go on from where they were; all else is trained anew.
+    """
+
+    round: int
+    models: tuple[SharedModel, ...] = ()
+    share: float = 0.0
+    own: float = 0.0
+    labels: float = 0.0
+    warm_start: bool = False
+
+    def run(self, party: Party) -> SharedModel:
+        """The newly trained model."""
+        opinions, weight, notes = np.zeros(party.labels.shape), self.labels, []
+        if self.own and party.trained:
+            opinions, weight = self.own * party.predict_private(), weight + self.own
+        elif self.own:
+            notes.append("without a model of its own")
+        for model in self.models:
+            try:
+                opinions = opinions + self.share * party.predict_private_with(
+                    model.about, model.data
+                )
+                weight += self.share
+            except KnowledgeRefused as refusal:
+                notes.append(f"without the model of {model.party}: {refusal.what}")
+        if weight == 0:
+            raise InvalidInput("; ".join(notes))
+        party.fit_on_mixed_targets(
+            self.round, opinions / weight, self.labels / weight, warm_start=self.warm_start
+        )
+        return shared_model(party, self.round, notes=tuple(notes))
+
+
+# --- conjugate distillation: lines of its pseudo-code ---------------------------------------------------
+
+
+@message
+class Products(Reply, privacy="unbudgeted"):
+    """One inner product for every target column.
+
+    Attributes:
+        values: shape ``(n_outputs,)``, float64.
+        ridge: the agent's ``λ N_a``.
+        kernel: what its kernel is.
+    """
+
+    values: Array
+    ridge: float
+    kernel: str
+
+    def check(self, task: TaskLike, agreement: Agreement | None) -> None:
+        """Raise ``KnowledgeRefused`` unless they are finite and as many as the outputs."""
+        assert agreement is not None
+        numbers = (
+            self.values.dtype == np.float64 and np.isfinite([*self.values.flat, self.ridge]).all()
+        )
+        if self.values.shape != (agreement.outputs,) or not numbers:
+            raise KnowledgeRefused(
+                "its products are not one finite number an output", where=self.party
+            )
+
+
+@message
+class CheckKernel(Task, reply_type=Receipt, exchanges="models", protocol="conjugate_distillation"):
+    """Say whether your model is a kernel ridge regression that may be sent."""
+
+    round: int = 0
+
+    def run(self, party: Party) -> Receipt:
+        """Fails where it is not."""
+        _check_kernel(party)
+        party.check_sharing()
+        return Receipt(party=party.name, round=self.round)
+
+
+@message
+class Start(Task, reply_type=SharedModel, exchanges="models", protocol="conjugate_distillation"):
+    """Begin conjugate distillation: train on your labels, and send the model (line 1)."""
+
+    round: int
+
+    def run(self, party: Party) -> SharedModel:
+        """The model trained on the agent's labels."""
+        nothing = np.zeros(party.labels.shape)
+        party.fit_on_mixed_targets(self.round, party.labels, 0.0)
+        party.memory = dict.fromkeys(("direction", "p", "q", "residual"), nothing)
+        party.memory["labels"] = np.array(party.labels)
+        return shared_model(party, self.round)
+
+
+@message
+class Residual(Task, reply_type=Products, exchanges="models", protocol="conjugate_distillation"):
+    """Step along the direction, and say how large the residual still is (lines 2 and 7).
+
+    Attributes:
+        models: the others', in line 2.
+        step: γ, shape ``(n_outputs,)``, in line 7.
+    """
+
+    round: int
+    step: Array
+    models: tuple[SharedModel, ...] = ()
+
+    def run(self, party: Party) -> Products:
+        """r·z."""
+        kept = party.memory
+        kept["labels"] = kept["labels"] + self.step * kept["direction"]
+        kept["residual"] = (
+            kept["residual"] - self.step * kept["q"] - _sum_of_predictions(party, self.models)
+        )
+        party.fit_on_mixed_targets(self.round, kept["residual"], 0.0)
+        kept["z"], ridge, kernel = _kernel_regression(party)
+        return Products(
+            party=party.name,
+            round=self.round,
+            values=(kept["residual"] * kept["z"]).sum(axis=0),
+            ridge=ridge,
+            kernel=kernel,
+        )
+
+
+@message
+class Direction(
+    Task, reply_type=SharedModel, exchanges="models", protocol="conjugate_distillation"
+):
+    """Train on the next direction of conjugate gradients, and send the model (line 4).
+
+    Attributes:
+        keep: share β of the last direction that is kept, shape ``(n_outputs,)``.
+    """
+
+    round: int
+    keep: Array
+
+    def run(self, party: Party) -> SharedModel:
+        """The model trained on the direction's labels."""
+        kept = party.memory
+        kept["direction"] = kept["residual"] + self.keep * kept["direction"]
+        kept["p"] = kept["z"] + self.keep * kept["p"]
+        party.fit_on_mixed_targets(self.round, kept["direction"], 0.0)
+        return shared_model(party, self.round)
+
+
+@message
+class Image(Task, reply_type=Products, exchanges="models", protocol="conjugate_distillation"):
+    """Say how the operator maps the direction onto itself: p·q, for the size of the step (line 5).
+
+    Attributes:
+        models: the others' models of the direction.
+    """
+
+    round: int
+    models: tuple[SharedModel, ...]
+
+    def run(self, party: Party) -> Products:
+        """p·q."""
+        kept = party.memory
+        kept["q"] = kept["direction"] + _sum_of_predictions(party, self.models)
+        _, ridge, kernel = _kernel_regression(party)
+        values = (kept["p"] * kept["q"]).sum(axis=0)
+        return Products(
+            party=party.name, round=self.round, values=values, ridge=ridge, kernel=kernel
+        )
+
+
+@message
+class Solution(Task, reply_type=SharedModel, exchanges="models", protocol="conjugate_distillation"):
+    """Train on the labels that conjugate gradients arrived at, and send the model (line 8)."""
+
+    round: int
+
+    def run(self, party: Party) -> SharedModel:
+        """The agent's term of the sum."""
+        party.fit_on_mixed_targets(self.round, party.memory["labels"], 0.0)
+        return shared_model(party, self.round)
+
+
+def _check_kernel(party: Party) -> None:
+    """Raise ``InvalidInput`` unless the model is this library's kernel ridge regression itself."""
+    model = getattr(party.learner, "model", None)
+    if not (hasattr(model, "kernel") and hasattr(model, "regularization")):
+        raise InvalidInput(
+            "its model is no consilience.KernelRidge",
+            where=f"party {party.name!r}",
+            mend="Give it KernelRidge(…), without transformers in front; scikit-learn's does not say "
+            "its λ times rows.",
+        )
+
+
+def _kernel_regression(party: Party) -> tuple[Array, float, str]:
+    """Coefficients ``(n, n_outputs)``, λ times rows, and kernel in words of a kernel ridge regression."""
+    trained: Any = getattr(party.learner, "trained", None)
+    names = ("kernel", "gamma", "degree", "coef0")
+    kernel = ", ".join(f"{name}={getattr(trained, name)}" for name in names)
+    coefficients = np.asarray(trained.dual_coef_, dtype=np.float64).reshape(party.labels.shape)
+    return coefficients, float(trained.regularization_) * len(party.labels), kernel
+
+
+def _sum_of_predictions(party: Party, models: tuple[SharedModel, ...]) -> Array:
+    """The sum of what models predict of the party's private rows, shape ``(n, n_outputs)``."""
+    predictions = (party.predict_private_with(model.about, model.data) for model in models)
+    return np.asarray(sum(predictions, np.zeros(party.labels.shape)))

@@ -1,0 +1,390 @@
+"""Tasks of protocols that exchange parameters, and the messages that a party replies with.
+
+How parameters become one line of numbers is said in :mod:`consilience.methods.parameters.flat_parameters`;
+the papers, their pseudo-code and its legend are in the protocols of :mod:`consilience.methods.parameters`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from consilience.errors import InvalidInput, KnowledgeRefused
+from consilience.messages.base import Reply, check_count, check_reach
+from consilience.messages.message import message
+from consilience.messages.replies import Receipt
+from consilience.messages.schema import Agreement, TaskLike
+from consilience.messages.sums import Weights, party_weights, weighted_sum
+from consilience.methods.functional_boosting.losses import softmax
+from consilience.methods.parameters.flat_parameters import (
+    flatten,
+    flatten_trainable,
+    in_order,
+    learner_of,
+    load_flat,
+    recall,
+    remember,
+    unflatten_trainable,
+)
+from consilience.party.party import Party
+from consilience.tasks.base import Task
+from consilience.validation.arrays import Array
+from consilience.validation.numbers import check_number
+
+# --- what travels ---------------------------------------------------------------------------------------
+
+
+@message
+class Architecture(Reply, privacy="unbudgeted"):
+    """Names, shapes and counts of the parameters of a party's model.
+
+    Attributes:
+        parts: name and shape of each, in line.
+        size: how many numbers there are in all.
+        trained: how many of them, the first in line, training changes by gradients.
+        precision: of the numbers, ``"float32"`` or ``"float64"``.
+        rows: how many rows the party trains on; 1 where that was not asked.
+    """
+
+    parts: tuple[str, ...]
+    size: int
+    trained: int = 0
+    precision: str = "float32"
+    rows: int = 1
+
+    def check(self, task: TaskLike, agreement: Agreement | None) -> None:
+        """Raise ``KnowledgeRefused`` unless there are parameters, and the counts can be."""
+        if self.size < 1:
+            raise KnowledgeRefused("its model has no parameters", where=self.party)
+        if not 0 <= self.trained <= self.size:
+            raise KnowledgeRefused("counts that cannot be", where=self.party)
+        check_count(self.rows, where=self.party)
+        if self.precision not in ("float32", "float64"):
+            raise KnowledgeRefused(f"numbers of precision {self.precision!r}", where=self.party)
+
+
+@message
+class Parameters(Reply, privacy="unbudgeted", lossy={"values": "numbers"}):
+    """All parameters of a party's model in one line, and how many rows it trains on.
+
+    Attributes:
+        values: shape ``(size,)``.
+        rows: n_k.
+    """
+
+    values: Array
+    rows: int
+
+    @classmethod
+    def of(cls, party: Party, round: int) -> Parameters:
+        """The parameters of a party's model as they are."""
+        values = flatten(learner_of(party))
+        return cls(party=party.name, round=round, values=values, rows=party.train_rows)
+
+    def check(self, task: TaskLike, agreement: Agreement | None) -> None:
+        """Raise ``KnowledgeRefused`` unless they are finite and as many as were asked for."""
+        size = getattr(task, "size", len(self.values))
+        check_line("parameters", self.values, size, where=self.party)
+        check_count(self.rows, where=self.party)
+
+
+@message
+class ControlledParameters(Reply, privacy="unbudgeted", lossy={"values": "numbers"}):
+    """Parameters after training, and by how much the control variate changes.
+
+    Attributes:
+        values: y_i, shape ``(size,)``.
+        change: c_i⁺ − c_i, shape ``(trained,)``.
+        rows: how many rows the party trains on.
+    """
+
+    values: Array
+    change: Array
+    rows: int
+
+    def check(self, task: TaskLike, agreement: Agreement | None) -> None:
+        """Raise ``KnowledgeRefused`` unless they are finite and as many as were asked for."""
+        assert isinstance(task, TrainControlled)
+        check_line("parameters", self.values, task.size, where=self.party)
+        check_count(self.rows, where=self.party)
+        check_line("changes", self.change, len(task.control), where=self.party)
+
+
+def check_line(what: str, values: Array, size: int, *, where: str) -> None:
+    """Raise ``KnowledgeRefused`` unless values are fractions in one line, none too large.
+
+    Args:
+        what: the noun for the error.
+        values: the numbers that came.
+        size: how many there should be.
+        where: the party, for the error.
+    """
+    if values.dtype not in (np.float32, np.float64) or values.shape != (size,):
+        got = f"{values.dtype} of shape {values.shape}"
+        raise KnowledgeRefused(f"{what} are {got}, expected {(size,)}", where=where)
+    if not np.isfinite(values).all():
+        raise KnowledgeRefused(f"{what} are NaN or infinite", where=where)
+    check_reach(what, values, where=where)
+
+
+# --- tasks of all protocols -----------------------------------------------------------------------------
+
+
+@message
+class DescribeParameters(Task, reply_type=Architecture, exchanges="parameters", protocol=None):
+    """Draw first parameters, and say what they are.
+
+    Attributes:
+        plain_steps: whether the protocol needs plain gradient steps.
+        counted: whether it needs to know how many rows each party trains on.
+    """
+
+    round: int
+    plain_steps: bool = False
+    counted: bool = True
+
+    def run(self, party: Party) -> Architecture:
+        """Names, shapes and counts."""
+        learner = learner_of(party)
+        if self.plain_steps:
+            learner.check_plain_steps()
+        parts = in_order(learner)
+        if getattr(getattr(learner, "recipe", None), "epochs", 1) == 0:
+            raise InvalidInput(
+                "its recipe trains for 0 epochs in a round",
+                mend="Set epochs; first_epochs is for models that are trained alone.",
+            )
+        if not learner.trained_parameters():
+            raise InvalidInput(
+                "all parameters of its model are frozen",
+                mend="Let some be trained: module.requires_grad_(True).",
+            )
+        return Architecture(
+            party=party.name,
+            round=self.round,
+            parts=tuple(f"{name} {part.shape}" for name, part in parts.items()),
+            size=sum(part.size for part in parts.values()),
+            trained=sum(parts[name].size for name in learner.trained_parameters()),
+            precision=str(np.result_type(*parts.values())),
+            rows=party.train_rows if self.counted else 1,
+        )
+
+
+@message
+class SendParameters(Task, reply_type=Parameters, exchanges="parameters", protocol=None):
+    """Send your parameters as they are."""
+
+    round: int
+    size: int
+
+    @property
+    def remembered(self) -> bool:
+        """No: it changes nothing, and only one party is asked."""
+        return False
+
+    def run(self, party: Party) -> Parameters:
+        """All of them, in one line."""
+        return Parameters.of(party, self.round)
+
+
+@message
+class AdoptParameters(
+    Task,
+    reply_type=Receipt,
+    exchanges="parameters",
+    protocol=None,
+    deferrable=True,
+    lossy={"values": "numbers"},
+):
+    """Take these parameters for your own."""
+
+    round: int
+    values: Array
+
+    def run(self, party: Party) -> Receipt:
+        """The model is then the server's."""
+        load_flat(party, self.values)
+        return Receipt(party=party.name, round=self.round)
+
+
+@message
+class TrainParameters(
+    Task,
+    reply_type=Parameters,
+    exchanges="parameters",
+    protocol=None,
+    lossy={"values": "numbers"},
+):
+    """Train on your private rows, and send your parameters.
+
+    Attributes:
+        size: how many numbers they are.
+        values: what to start from; ``None`` where every party that is asked holds it already.
+        strength: how strongly training is pulled back to where it starts.
+    """
+
+    round: int
+    size: int
+    values: Array | None = None
+    strength: float = 0.0
+
+    def __post_init__(self) -> None:
+        check_number("strength", self.strength, at_least=0, where="TrainParameters")
+
+    def run(self, party: Party) -> Parameters:
+        """The parameters after training."""
+        load_flat(party, self.values)
+        party.fit_corrected(self.round, strength=self.strength)
+        return Parameters.of(party, self.round)
+
+
+# --- SCAFFOLD -------------------------------------------------------------------------------------------
+
+
+@message
+class TrainControlled(
+    Task, reply_type=ControlledParameters, exchanges="parameters", protocol="scaffold"
+):
+    """Lines 3 and 4 of :func:`~consilience.methods.parameters.scaffold.scaffold`.
+
+    Attributes:
+        size: how many parameters there are.
+        control: c, shape ``(trained,)``.
+        counted: party to the last round in which its answer arrived.
+        values: x; ``None`` where every party that is asked holds it already.
+    """
+
+    round: int
+    size: int
+    control: Array
+    counted: Mapping[str, int]
+    values: Array | None = None
+
+    def run(self, party: Party) -> ControlledParameters:
+        """y_i and c_i⁺ − c_i."""
+        load_flat(party, self.values)
+        learner = learner_of(party)
+        own = recall(party, self.counted, len(self.control))
+        before = flatten_trainable(learner)
+        correction = unflatten_trainable(learner, self.control - own)
+        steps = party.fit_corrected(self.round, correction=correction)  # line 3
+        moved = (before - flatten_trainable(learner)).astype(np.float64)
+        change = moved / (steps.count * steps.rate) - self.control  # line 4
+        change = change.astype(before.dtype)  # as it is sent, so that both sides add the same
+        remember(party, self.counted, self.round, own, own + change)
+        return ControlledParameters(
+            party=party.name,
+            round=self.round,
+            values=flatten(learner),
+            change=change,
+            rows=party.train_rows,
+        )
+
+
+# --- FedDyn ---------------------------------------------------------------------------------------------
+
+
+@message
+class TrainDynamically(
+    Task, reply_type=Parameters, exchanges="parameters", protocol="federated_dynamics"
+):
+    """Lines 3 and 4 of :func:`~consilience.methods.parameters.federated_dynamics.federated_dynamics`.
+
+    Attributes:
+        size: how many parameters there are.
+        strength: α.
+        counted: party to the last round in which its answer arrived.
+        mean_rows: n / m, where parties count by their rows.
+        values: θ^{t−1}; ``None`` where every party that is asked holds it already.
+    """
+
+    round: int
+    size: int
+    strength: float
+    counted: Mapping[str, int]
+    mean_rows: float | None = None
+    values: Array | None = None
+
+    def __post_init__(self) -> None:
+        check_number("strength", self.strength, above=0, where="TrainDynamically")
+        check_number("mean_rows", self.mean_rows, above=0, optional=True, where="TrainDynamically")
+
+    def run(self, party: Party) -> Parameters:
+        """θ_k."""
+        load_flat(party, self.values)
+        learner = learner_of(party)
+        before = flatten_trainable(learner).astype(np.float64)
+        gradient = recall(party, self.counted, before.size)
+        weight = 1.0 if self.mean_rows is None else party.train_rows / self.mean_rows
+        party.fit_corrected(  # line 3
+            self.round,
+            strength=self.strength / weight,
+            correction=unflatten_trainable(learner, -gradient / weight),
+        )
+        after = gradient - self.strength * (flatten_trainable(learner) - before)  # line 4
+        remember(party, self.counted, self.round, gradient, after)
+        return Parameters.of(party, self.round)
+
+
+# --- FedDF ----------------------------------------------------------------------------------------------
+
+
+@message
+class CheckFusion(Task, reply_type=Receipt, exchanges="parameters", protocol="federated_fusion"):
+    """Say whether your model can be distilled into from given parameters on."""
+
+    round: int
+
+    def run(self, party: Party) -> Receipt:
+        """Fails where it starts anew in every fit, or its recipe does not train it on public rows."""
+        learner_of(party)
+        if not party.learner.abilities.incremental:
+            raise InvalidInput(
+                "its model starts anew in every fit, and not from the average",
+                mend="Give every party the same torch module, or take federated_averaging.",
+            )
+        if getattr(getattr(party.learner, "recipe", None), "distill_epochs", 1) == 0:
+            raise InvalidInput(
+                "its recipe distils for 0 epochs",
+                mend="Set distill_epochs to 1 or more; without distillation it is federated_averaging.",
+            )
+        return Receipt(party=party.name, round=self.round)
+
+
+@message
+class FuseModels(Task, reply_type=Parameters, exchanges="parameters", protocol="federated_fusion"):
+    """Distil models into their average on the public rows, and send it.
+
+    Attributes:
+        size: how many parameters a model has.
+        trained: x^k of the parties that trained.
+        weights: how much each counts in the average that is started from.
+    """
+
+    round: int
+    size: int
+    trained: tuple[Parameters, ...]
+    weights: Weights
+
+    def run(self, party: Party) -> Parameters:
+        """x_t."""
+        teacher = _teacher(party, self.trained)
+        precision = flatten(learner_of(party)).dtype
+        share = party_weights(self.trained, self.weights)
+        mean = weighted_sum((one.values for one in self.trained), share)
+        load_flat(party, mean.astype(precision))  # line 6
+        # Lines 7 to 9; private rows have no weight.
+        party.distill(self.round, teacher, 0.0, chooses=False)
+        return Parameters.of(party, self.round)
+
+
+def _teacher(party: Party, models: tuple[Parameters, ...]) -> Array:
+    """``σ(mean_k f(x^k))``, or the mean of values, on the public rows, shape ``(n_public, n_outputs)``."""
+    values = party.kind == "regression"
+    total: Array | float = 0.0
+    for model in models:
+        load_flat(party, model.values)
+        total = total + party.outputs("values" if values else "logits")
+    mean = np.asarray(total / len(models))
+    return mean if values else softmax(mean)
