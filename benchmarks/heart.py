@@ -28,11 +28,11 @@ from rivals import digest
 from consilience import Federation, Frozen, Party, ensemble_distillation
 from consilience.aggregation import AGGREGATORS
 from consilience.data import load
-from consilience.data.splits import take_public
 from consilience.learners import make
 from consilience.numerics.randomness import stream
 from consilience.party.metrics import classification_metrics, row_losses
 from consilience.protocols import local_only
+from consilience.tables.splits import take_public
 from consilience_papers.study import Study
 
 FOLDER = Path(__file__).parent.parent / "runs" / "results" / "heart"

@@ -49,7 +49,7 @@ def called(*words: str, folder: Path) -> list[str]:
 
 def from_file_to_report(file: Path, target: str, further: list[str]) -> list[str]:
     """Lines on a table, from the file to its page."""
-    from consilience.data.table_check import check_table
+    from consilience.tables.check import check_table
 
     found = check_table(file, target=target)
     assert found.target is not None

@@ -32,9 +32,9 @@ from consilience import (
     avg,
     ensemble_distillation,
 )
-from consilience.data.dataset import Dataset
 from consilience.messages.message import REGISTRY
 from consilience.messages.schema import Public
+from consilience.tables.dataset import Dataset
 from consilience.validation.printing import described
 
 MARK = 86_753

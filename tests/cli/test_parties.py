@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from consilience.data import DATASETS, Dataset
-from consilience.data.dataset import as_texts
 from consilience.data.registry import DatasetEntry
 from consilience.diagnostics.heterogeneity import compare_labels, how_different
 from consilience.experiments import gather, read_spec
+from consilience.tables.dataset import as_texts
 from helpers.command_line import TABLE, Call
 
 FAST = ("--directions", 5)

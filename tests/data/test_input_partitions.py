@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from consilience.data import partition
-from consilience.data.dataset import as_texts
 from consilience.errors import InvalidInput
+from consilience.tables.dataset import as_texts
 
 
 def dealt(name: str, X: np.ndarray, parties: int, **options: object) -> list[list[int]]:

@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 
 from consilience.data import DATASETS, Dataset, load
-from consilience.data.dataset import as_texts
 from consilience.data.registry import DatasetEntry
 from consilience.errors import InvalidInput
 from consilience.experiments import gather, parse_spec
@@ -19,6 +18,7 @@ from consilience.experiments.measured_rows import own_tests
 from consilience.experiments.sections import ReportSpec
 from consilience.experiments.setup import Scaling, SimulatedParties
 from consilience.experiments.subgroups import check_two_classes, subgroups_of
+from consilience.tables.dataset import as_texts
 
 CONFIG = """
 name = "scaled"

@@ -44,11 +44,11 @@ from consilience.networks.incoming import decode_reply
 from consilience.site import read_party
 from consilience.site.requests import read_request
 from consilience.site.template import TEMPLATE as PARTY
+from consilience.tables.rows import rows_and_schema
+from consilience.tables.table import Table
 from consilience.tasks.lifecycle import Join, TakePublic
 from consilience.tasks.predictions import Distill, FitPrivate, PredictPublic
 from consilience.validation.sections import read_toml
-from consilience.validation.table_rows import rows_and_schema
-from consilience.validation.tables import Table
 
 SECONDS, MORE_MEMORY = 20, 2 << 30
 """Limits of one example: its time, and the memory beyond what the process has at its start."""

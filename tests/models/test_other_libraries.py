@@ -21,10 +21,10 @@ from consilience import (
 )
 from consilience.errors import InvalidInput
 from consilience.messages.schema import Public
-from consilience.numerics.multilabel import MultiLabel
 from consilience.numerics.outcomes import Survival
-from consilience.validation.table_rows import rows_and_schema
-from consilience.validation.tables import Table, is_table
+from consilience.tables.outcomes.several_labels import MultiLabel
+from consilience.tables.rows import rows_and_schema
+from consilience.tables.table import Table, is_table
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(240, 3))

@@ -15,8 +15,8 @@ from consilience.cli.trust import on_terminal
 from consilience.errors import InvalidInput, command, nearest
 
 if TYPE_CHECKING:
+    from consilience.tables.table import Table
     from consilience.validation.labels import Kind
-    from consilience.validation.tables import Table
 
 Answer = TypeVar("Answer")
 
@@ -76,8 +76,8 @@ def new(
 ) -> None:
     """Write a configuration for a table, after a few questions; consilience run takes it as it is."""
     with handle_errors(debug):
-        from consilience.data.table_check import named_columns, suggest_columns
         from consilience.experiments import template
+        from consilience.tables.check import named_columns, suggest_columns
 
         path = name if name.suffix == ".toml" else name.with_name(f"{name.name}.toml")
         template.check_free(path)
@@ -212,7 +212,7 @@ class _Questions:
 
     def _kind(self, name: str, text: str) -> Kind:
         """The kind of a target whose values go with it."""
-        from consilience.data.table_check import check_outcome
+        from consilience.tables.check import check_outcome
         from consilience.validation.labels import Kind
         from consilience.validation.numbers import check_choice
 

@@ -31,7 +31,6 @@ from consilience.federation.run_folder import (
 )
 from consilience.files import read_text
 from consilience.learners import Model, foreign_code, make
-from consilience.learners.sklearn.per_label import suited_to
 from consilience.messages.replies import SharedModel
 from consilience.messages.schema import MOST_CLASSES, Agreement, Public
 from consilience.messages.wire import decode
@@ -44,6 +43,7 @@ from consilience.party.state import read_mixture
 from consilience.protocols import RoundState
 from consilience.protocols.methods import BASELINES
 from consilience.site import read_party, read_session
+from consilience.tables.outcomes.per_label import suited_to
 from consilience.validation.table_schema import Schema
 
 WAIT = 60.0

@@ -26,7 +26,7 @@ from consilience.errors import InvalidInput, RunFailed, as_json, command
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from consilience.data.table_check import ColumnCheck
+    from consilience.tables.check import ColumnCheck
     from consilience.validation.table_schema import Schema
 
 preparation = typer.Typer(suggest_commands=False)
@@ -89,7 +89,7 @@ def check_table(
 ) -> None:
     """Read a table as a run would, and say of every column what it holds and what a run would refuse."""
     with handle_errors(debug):
-        from consilience.data.table_check import check_table as checked
+        from consilience.tables.check import check_table as checked
         from consilience.validation.numbers import check_choice
 
         check_target(json_to)
@@ -139,8 +139,8 @@ def check_table(
 
 def _read_schema(path: Path) -> Schema:
     """The columns agreed on."""
-    from consilience.data.file_sizes import check_is_file
     from consilience.files import check_format, read_text
+    from consilience.tables.files.sizes import check_is_file
     from consilience.validation.table_schema import Schema
 
     check_is_file(path)

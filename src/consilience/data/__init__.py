@@ -1,12 +1,12 @@
 """Data sets, tables of one's own (``load``), and their division among parties (``partition``)."""
 
-from consilience.data.dataset import Dataset
 from consilience.data.holdings import Holdings, draw, who_holds_what
 from consilience.data.partition import PARTITIONS, partition
 from consilience.data.party_sizes import unequal
 from consilience.data.registry import DATASETS, DatasetEntry, load
-from consilience.data.splits import take_public
-from consilience.data.table import load_table, read_rows
+from consilience.tables.dataset import Dataset
+from consilience.tables.load import load_table, read_rows
+from consilience.tables.splits import take_public
 
 __all__ = [
     "DATASETS",

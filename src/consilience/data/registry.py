@@ -6,15 +6,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from consilience.data.dataset import Dataset
 from consilience.data.sources.cifar import load_cifar_10, load_cifar_100
 from consilience.data.sources.diabetes import load_diabetes
 from consilience.data.sources.digits import load_digits
 from consilience.data.sources.heart import load_heart_disease
 from consilience.data.sources.mnist import load_emnist, load_fashion_mnist, load_mnist
 from consilience.data.sources.texts import load_newsgroups, load_trec, load_yahoo_answers
-from consilience.data.table import load_table
 from consilience.errors import InvalidInput, nearest
+from consilience.tables.dataset import Dataset
+from consilience.tables.load import load_table
 from consilience.validation.options import check_arguments
 
 

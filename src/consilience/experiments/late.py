@@ -22,11 +22,11 @@ from consilience.federation.run_folder import CONFIGURATION, LEDGER
 from consilience.models.encoders.encoders import with_text_columns
 from consilience.protocols import PROTOCOLS, Protocol
 from consilience.site.configuration import PartySpec
+from consilience.tables.rows import rows_of
+from consilience.tables.table import Table, text_rows
 from consilience.validation.arrays import Array, check_alike
 from consilience.validation.labels import label_names
 from consilience.validation.printing import prints_no_rows
-from consilience.validation.table_rows import rows_of
-from consilience.validation.tables import Table, text_rows
 
 if TYPE_CHECKING:
     from consilience.experiments.setup import SimulatedParties

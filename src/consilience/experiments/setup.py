@@ -24,7 +24,6 @@ from consilience.data import (
     take_public,
     who_holds_what,
 )
-from consilience.data.targets import outcome_for
 from consilience.errors import InvalidInput, nearest
 from consilience.experiments.late import read_late, staying, with_late, with_rows
 from consilience.experiments.measured_rows import own_tests
@@ -41,6 +40,7 @@ from consilience.party.choice import Purpose
 from consilience.party.party import Party
 from consilience.privacy.accounting.budget import Budget
 from consilience.protocols.methods import INFORMED
+from consilience.tables.targets import outcome_for
 from consilience.validation.arrays import Array, check_alike, precision_for, same_rows
 from consilience.validation.labels import Kind, class_order
 from consilience.validation.printing import prints_no_rows

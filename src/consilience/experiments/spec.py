@@ -41,7 +41,6 @@ from pydantic import ConfigDict, Field, field_validator, model_validator
 from consilience.aggregation import Aggregator
 from consilience.aggregation.guard import SecretLabels
 from consilience.data import DATASETS, PARTITIONS
-from consilience.data.targets import OutcomeSpec
 from consilience.errors import InvalidInput, nearest
 from consilience.experiments.sections import (
     DataSpec,
@@ -63,6 +62,7 @@ from consilience.protocols import PROTOCOLS, Protocol
 from consilience.protocols.methods import PROTOCOL_METHODS, MethodSpec, ProtocolSpec, protocol_for
 from consilience.protocols.robustness import RobustnessSpec
 from consilience.protocols.rounds import SECURE
+from consilience.tables.targets import OutcomeSpec
 from consilience.validation.options import check_arguments
 from consilience.validation.sections import Name, Number, Section, Whole, known
 

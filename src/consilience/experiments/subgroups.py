@@ -7,7 +7,7 @@ import numpy as np
 from consilience.data import Dataset
 from consilience.errors import InvalidInput, nearest
 from consilience.experiments.sections import ReportSpec
-from consilience.validation.table_texts import number_text
+from consilience.tables.texts import number_text
 
 _MOST_GROUPS = 6
 """Values of a column that are groups by themselves."""

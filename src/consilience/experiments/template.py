@@ -13,15 +13,15 @@ from pathlib import Path
 
 import numpy as np
 
-from consilience.data.table_check import ColumnCheck
 from consilience.errors import InvalidInput, as_json, command
 from consilience.experiments.configuration import parse_spec
 from consilience.experiments.run import rehearse
+from consilience.tables.check import ColumnCheck
+from consilience.tables.table import Table, text_rows
+from consilience.tables.texts import Mark, read_texts
 from consilience.validation.arrays import Array
 from consilience.validation.labels import Kind
 from consilience.validation.sections import write_new
-from consilience.validation.table_texts import Mark, read_texts
-from consilience.validation.tables import Table, text_rows
 
 _READERS = {".parquet": "parquet", ".xlsx": "excel"}
 _TARGETS = ("target", "label", "labels", "class", "outcome", "y", "diagnosis", "response")

@@ -16,11 +16,11 @@ from consilience.federation.federation import Federation
 from consilience.party.party import Party
 from consilience.party.rows import in_order
 from consilience.protocols import ensemble_distillation
+from consilience.tables.table import is_table
 from consilience.validation.arrays import Array, as_rows
 from consilience.validation.labels import Kind, check_same_order, label_names
 from consilience.validation.printing import described
 from consilience.validation.sections import known
-from consilience.validation.tables import is_table
 
 
 class _PrivateRows(Mapping[str, Any]):

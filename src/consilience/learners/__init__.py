@@ -107,7 +107,7 @@ def as_learner(
     from consilience.learners.sklearn.learner import SklearnLearner
 
     if type(parts(model)[1]).__module__.startswith("sksurv."):
-        from consilience.learners.sklearn.survival import SurvivalLearner
+        from consilience.tables.outcomes.survival_models import SurvivalLearner
 
         return SurvivalLearner(model)
     return SklearnLearner(model, kind=kind)

@@ -13,12 +13,12 @@ import numpy as np
 from consilience.errors import InvalidInput
 from consilience.models.encoders.encoders import with_text_columns
 from consilience.numerics.outcomes import Outcome
+from consilience.tables.rows import rows_of
+from consilience.tables.table import Table, is_table, text_rows
 from consilience.validation.arrays import Array, as_rows, check_inputs
 from consilience.validation.labels import Kind
 from consilience.validation.printing import prints_no_rows
-from consilience.validation.table_rows import rows_of
 from consilience.validation.table_schema import Schema
-from consilience.validation.tables import Table, is_table, text_rows
 
 Phase = Literal["first", "private", "distill"]
 Takes = Literal["numbers", "scaled", "gaps", "categories", "names"]

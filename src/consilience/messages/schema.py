@@ -14,11 +14,11 @@ import numpy as np
 from consilience.errors import InvalidInput
 from consilience.messages.message import message
 from consilience.numerics.encoder import Encoder
+from consilience.tables.rows import rows_and_schema
+from consilience.tables.table import Table, is_table, text_rows
 from consilience.validation.arrays import as_rows, check_inputs, read_only
 from consilience.validation.labels import Kind
-from consilience.validation.table_rows import rows_and_schema
 from consilience.validation.table_schema import Schema
-from consilience.validation.tables import Table, is_table, text_rows
 
 OutputKind = Literal["probabilities", "logits", "values"]
 Ratios = Literal["none", "coarse", "exact"]

@@ -22,7 +22,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from consilience.errors import InvalidInput
-from consilience.numerics.survival import (
+from consilience.tables.outcomes.survival_scores import (
     KaplanMeier,
     brier_scores,
     concordance,
@@ -378,7 +378,9 @@ def outcome_of(key: str) -> Outcome | None:
     try:
         said: Mapping[str, Any] = json.loads(key)
         if "labels" in said:
-            from consilience.numerics.multilabel import MultiLabel  # which is an outcome itself
+            from consilience.tables.outcomes.several_labels import (
+                MultiLabel,  # which is an outcome itself
+            )
 
             return MultiLabel(said["labels"])
         found = (

@@ -10,8 +10,8 @@ import math
 
 import numpy as np
 
+from consilience.tables.remarks import FACTORS, FEW, TEMPERATURES, UNITS, converted
 from consilience.validation.arrays import Array
-from consilience.validation.table_remarks import FACTORS, FEW, TEMPERATURES, UNITS, converted
 
 _OTHERS = {
     7.0: "days and weeks",

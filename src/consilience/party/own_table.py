@@ -17,13 +17,13 @@ from consilience.models.encoders.encoders import with_text_columns
 from consilience.numerics.outcomes import Outcome
 from consilience.party.nearness import PublicComparison
 from consilience.privacy.accounting.stage import Privacy
+from consilience.tables.columns import Lenient
+from consilience.tables.remarks import says_target
+from consilience.tables.rows import Rows, rows_and_schema, rows_of
+from consilience.tables.table import Table, is_table, text_rows
 from consilience.validation.arrays import Array, check_alike, read_only
 from consilience.validation.printing import prints_no_rows
-from consilience.validation.table_columns import Lenient
-from consilience.validation.table_remarks import says_target
-from consilience.validation.table_rows import Rows, rows_and_schema, rows_of
 from consilience.validation.table_schema import Schema
-from consilience.validation.tables import Table, is_table, text_rows
 
 MOST_SHARED = 0.25
 """Of a party's own rows, how many may be left out since they are public rows too: whoever could have all

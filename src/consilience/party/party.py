@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 
 from consilience.errors import InvalidInput, odd_name
 from consilience.learners import Learner, as_learner, kind_told_by
-from consilience.learners.sklearn.per_label import suited_to
 from consilience.messages.schema import Agreement, Ratios
 from consilience.methods.model_exchange.party import ModelSharing
 from consilience.models.encoders.encoders import find_encoder
@@ -41,6 +40,8 @@ from consilience.party.rows import (
 from consilience.party.state import SavedState
 from consilience.privacy.accounting.party import Protected
 from consilience.privacy.accounting.stage import Privacy
+from consilience.tables.columns import Lenient
+from consilience.tables.outcomes.per_label import suited_to
 from consilience.validation.arrays import Array, read_only
 from consilience.validation.labels import (
     Kind,
@@ -50,7 +51,6 @@ from consilience.validation.labels import (
     label_names,
 )
 from consilience.validation.numbers import check_choice, check_flag, check_number
-from consilience.validation.table_columns import Lenient
 
 
 class Party(ReadByPublic, ModelSharing, SavedState, Protected):

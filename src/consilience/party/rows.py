@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 from consilience.errors import InvalidInput
 from consilience.messages.schema import Agreement
 from consilience.numerics.outcomes import Outcome
+from consilience.tables.table import Table, is_table
 from consilience.validation.arrays import Array, as_rows, check_inputs, read_only
 from consilience.validation.labels import Kind, class_order, label_names, one_hot
 from consilience.validation.numbers import numbers_only
-from consilience.validation.tables import Table, is_table
 
 
 def checked_inputs(X: Any, *, where: str) -> Array:

@@ -13,13 +13,13 @@ import numpy as np
 
 from consilience.errors import InvalidInput
 from consilience.experiments.measured_rows import COLUMN
-from consilience.numerics.multilabel import MultiLabel
 from consilience.numerics.outcomes import Outcome, Quantiles, Survival, outcome_of
 from consilience.numerics.ranking import area_under_curve
-from consilience.numerics.survival import KaplanMeier
 from consilience.report.gains import pair_of
 from consilience.report.results import Method, Results, number, spread, words
 from consilience.report.verdict import Verdict, verdict
+from consilience.tables.outcomes.several_labels import MultiLabel
+from consilience.tables.outcomes.survival_scores import KaplanMeier
 from consilience.validation.arrays import Array
 from consilience.validation.printing import prints_no_rows
 

@@ -29,9 +29,6 @@ from typing import Any, Self
 
 from pydantic import Field, PrivateAttr, ValidationError, model_validator
 
-from consilience.data.columns import load_column
-from consilience.data.table import read_rows
-from consilience.data.targets import OutcomeSpec
 from consilience.errors import ConsilienceError, InvalidInput
 from consilience.learners import Learner, make, trusting
 from consilience.messages.schema import Public
@@ -47,6 +44,9 @@ from consilience.site.limits import Limits
 from consilience.site.own_ledger import check_subjects
 from consilience.site.party_site import PartySite
 from consilience.site.private_rows import PrivateDataSpec
+from consilience.tables.files.columns import load_column
+from consilience.tables.load import read_rows
+from consilience.tables.targets import OutcomeSpec
 from consilience.validation.arrays import Array
 from consilience.validation.sections import (
     Address,

@@ -8,10 +8,10 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from consilience.data.table import load_own, load_unlabelled
+from consilience.tables.columns import Lenient
+from consilience.tables.load import load_own, load_unlabelled
 from consilience.validation.labels import Kind
 from consilience.validation.sections import Flag, Number, Section
-from consilience.validation.table_columns import Lenient
 
 Share = Annotated[Number, Field(gt=0, lt=1)]
 
@@ -43,7 +43,7 @@ class PrivateDataSpec(Section):
         missing: whether it may lack columns of the public rows, and take part with those it has.
         unknown: categories that the public rows do not have: ``"refused"``, or read as ``"missing"``.
         rows_are_independent: whether a file is taken in which a column seems to name persons on several rows
-            (:mod:`~consilience.validation.table_persons`).
+            (:mod:`~consilience.tables.persons`).
     """
 
     path: Path | None = None

@@ -23,12 +23,12 @@ from consilience.privacy.accounting.ledger import Release
 from consilience.privacy.accounting.losses import PrivacyLoss, gaussian_mu
 from consilience.privacy.accounting.mechanisms import GaussianNoise, Mechanism
 from consilience.privacy.accounting.stage import Accountant, BudgetExceeded
+from consilience.tables.table import Table
 from consilience.tasks.base import Task
 from consilience.tasks.lifecycle import Describe, Evaluate, Join
 from consilience.tasks.outgoing import UNSAID, answer
 from consilience.tasks.predictions import FitPrivate, PredictPublic
 from consilience.tasks.scores import ScoreCertainty
-from consilience.validation.tables import Table
 from helpers.stub_models import Share
 
 POINTS = np.array([[0.0], [1.0], [2.0]])

@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from consilience.data.dataset import Dataset
 from consilience.data.files import damaged, find, obtain, read_archive, read_bytes
 from consilience.data.sources.unpickle import read_pickle
-from consilience.data.splits import take_public
 from consilience.errors import InvalidInput
 from consilience.numerics.randomness import stream
+from consilience.tables.dataset import Dataset
+from consilience.tables.splits import take_public
 from consilience.validation.arrays import Array
 
 ADDRESS = "https://www.cs.toronto.edu/~kriz/"

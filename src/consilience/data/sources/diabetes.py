@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from consilience.data.dataset import Dataset
-from consilience.data.splits import take_public
 from consilience.numerics.randomness import stream
+from consilience.tables.dataset import Dataset
+from consilience.tables.splits import take_public
 
 
 def load_diabetes(*, test_fraction: float = 0.3, seed: int = 0) -> Dataset:

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from consilience.data.dataset import Dataset
-from consilience.data.splits import take_public
 from consilience.numerics.randomness import stream
+from consilience.tables.dataset import Dataset
+from consilience.tables.splits import take_public
 
 
 def load_digits(*, test_fraction: float = 0.3, seed: int = 0) -> Dataset:

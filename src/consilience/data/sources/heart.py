@@ -12,14 +12,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from consilience.data.dataset import Dataset
 from consilience.data.files import damaged, obtain, read_bytes
-from consilience.data.splits import take_public
 from consilience.numerics.randomness import stream
+from consilience.tables.dataset import Dataset
+from consilience.tables.rows import rows_and_schema
+from consilience.tables.splits import take_public
+from consilience.tables.table import Table
+from consilience.tables.texts import is_number
 from consilience.validation.sections import known
-from consilience.validation.table_rows import rows_and_schema
-from consilience.validation.table_texts import is_number
-from consilience.validation.tables import Table
 
 ADDRESS = "https://archive.ics.uci.edu/ml/machine-learning-databases/heart-disease/"
 HASHES = {

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import numpy as np
 
-from consilience.data.dataset import Dataset
 from consilience.data.files import damaged, find, obtain, read_bytes
 from consilience.errors import InvalidInput, nearest
+from consilience.tables.dataset import Dataset
 from consilience.validation.arrays import Array
 
 MNIST_ADDRESS = "https://ossci-datasets.s3.amazonaws.com/mnist/"

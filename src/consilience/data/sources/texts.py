@@ -9,9 +9,9 @@ from collections.abc import Collection
 
 import numpy as np
 
-from consilience.data.dataset import Dataset, as_texts
 from consilience.data.files import damaged, find, obtain, read_archive, read_bytes
 from consilience.errors import InvalidInput, nearest
+from consilience.tables.dataset import Dataset, as_texts
 from consilience.validation.arrays import Array
 
 YAHOO_ADDRESS = "https://s3.amazonaws.com/fast-ai-nlp/yahoo_answers_csv.tgz"

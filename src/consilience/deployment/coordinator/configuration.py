@@ -33,7 +33,6 @@ from pydantic import Field, ValidationError, field_validator
 from consilience.aggregation import Aggregator
 from consilience.aggregation.guard import SecretLabels
 from consilience.data import read_rows
-from consilience.data.table import load_own
 from consilience.deployment.certificates import public_key
 from consilience.deployment.coordinator.pace import PaceSpec
 from consilience.deployment.invitation import PLAIN
@@ -46,6 +45,7 @@ from consilience.numerics.encoder import LONGEST_KEY
 from consilience.protocols import Protocol
 from consilience.protocols.methods import INFORMED, MethodSpec, ProtocolSpec, protocol_for
 from consilience.protocols.robustness import RobustnessSpec, mixed
+from consilience.tables.load import load_own
 from consilience.tasks.scores import score_task
 from consilience.validation.sections import (
     Address,

@@ -22,9 +22,9 @@ import numpy as np
 from consilience.errors import InvalidInput, MissingExtra, nearest
 from consilience.models.files.trust import ForeignCode, find, trusted
 from consilience.numerics.encoder import Encoder, check_encoder
+from consilience.tables.table import Table
 from consilience.validation.arrays import Array
 from consilience.validation.table_schema import Schema
-from consilience.validation.tables import Table
 
 
 @dataclass(frozen=True)

@@ -21,10 +21,10 @@ from consilience.files import temporary_file
 from consilience.learners.base import Learner
 from consilience.learners.sklearn.estimators import make_of
 from consilience.learners.sklearn.learner import SklearnLearner
-from consilience.learners.sklearn.survival import SurvivalLearner
 from consilience.models.files.store import blob_of, read
 from consilience.models.files.trust import find
 from consilience.models.files.vetting import PACKAGES, parts
+from consilience.tables.outcomes.survival_models import SurvivalLearner
 
 Bytes = NDArray[np.uint8]
 

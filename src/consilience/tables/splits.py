@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from consilience.errors import InvalidInput, nearest
+from consilience.tables.remarks import one_spelling
 from consilience.validation.arrays import Array
-from consilience.validation.table_remarks import one_spelling
 
 Rows = NDArray[np.int64]
 

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from consilience.errors import InvalidInput
+from consilience.tables.rows import Rows, rows_and_schema, rows_of
+from consilience.tables.table import Table
+from consilience.tables.texts import number_text
 from consilience.validation.labels import label_names
-from consilience.validation.table_rows import Rows, rows_and_schema, rows_of
 from consilience.validation.table_schema import Column, Schema
-from consilience.validation.table_texts import number_text
-from consilience.validation.tables import Table
 
 
 def table(**columns: object) -> Table:

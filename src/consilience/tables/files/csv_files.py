@@ -3,7 +3,7 @@
 The separator is the one by which most lines have the same number of fields, more than one; the encoding
 UTF-8, with or without a mark in front, UTF-16 with one, or else that of Windows (cp1252). A file with letters
 of two encodings is refused. The decimal mark is decided for the whole file; digits with a leading zero and
-``1E5`` stay texts (:mod:`consilience.validation.table_texts`).
+``1E5`` stay texts (:mod:`consilience.tables.texts`).
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import Any
 
 from consilience.errors import InvalidInput
+from consilience.tables.table import GAPS, Table, check_names, named_by_place
+from consilience.tables.texts import Mark, mark_of, marks_shown
 from consilience.validation.arrays import Array
 from consilience.validation.memory import check_memory
-from consilience.validation.table_texts import Mark, mark_of, marks_shown
-from consilience.validation.tables import GAPS, Table, check_names, named_by_place
 
 SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
 """Characters that may stand between the fields of a line."""
@@ -49,7 +49,7 @@ _UTF_8 = re.compile(rb"[\xc2-\xdf][\x80-\xbf]|[\xe0-\xef][\x80-\xbf]{2}|[\xf0-\x
 
 
 def read_csv(path: Path, rows: Array | None) -> Table:
-    """Read a CSV file, as :func:`consilience.data.columns.read_table` does."""
+    """Read a CSV file, as :func:`consilience.tables.files.columns.read_table` does."""
     import pyarrow as arrow
     from pyarrow import csv
 

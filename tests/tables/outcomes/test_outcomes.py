@@ -5,14 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from consilience.data.targets import OutcomeSpec
 from consilience.errors import InvalidInput
 from consilience.numerics.outcomes import (
     Quantiles,
     Survival,
     outcome_of,
 )
-from consilience.numerics.survival import (
+from consilience.party.metrics import outcome_metrics, outcome_scores
+from consilience.tables.outcomes.survival_scores import (
     KaplanMeier,
     brier_scores,
     concordance,
@@ -20,7 +20,7 @@ from consilience.numerics.survival import (
     seen_weights,
     survival_rows,
 )
-from consilience.party.metrics import outcome_metrics, outcome_scores
+from consilience.tables.targets import OutcomeSpec
 
 Y = np.array([[1, 1], [2, 0], [3, 1], [4, 1], [5, 0.0]])
 

@@ -7,9 +7,9 @@ import pandas as pd
 import pytest
 
 from consilience.errors import InvalidInput
-from consilience.numerics.multilabel import MultiLabel, known_pairs
 from consilience.numerics.outcomes import outcome_of
 from consilience.party.metrics import outcome_scores
+from consilience.tables.outcomes.several_labels import MultiLabel, known_pairs
 
 TWO = MultiLabel(["cough", "fever"])
 

@@ -14,11 +14,11 @@ from typer.testing import CliRunner
 from consilience.cli.main import app
 from consilience.data import load_table
 from consilience.data.files import data_home
-from consilience.data.table_check import check_table
 from consilience.errors import InvalidInput
 from consilience.site import read_party
-from consilience.validation.table_persons import check_persons
-from consilience.validation.tables import Table
+from consilience.tables.check import check_table
+from consilience.tables.persons import check_persons
+from consilience.tables.table import Table
 
 PERSONS, VISITS = 60, 5
 

@@ -10,11 +10,8 @@ from typing import Any, Literal
 import numpy as np
 
 from consilience.errors import InvalidInput, nearest
-from consilience.validation.arrays import Array
-from consilience.validation.labels import same_words
-from consilience.validation.table_remarks import FEW, column_remarks, one_spelling
-from consilience.validation.table_schema import Column
-from consilience.validation.table_texts import (
+from consilience.tables.remarks import FEW, column_remarks, one_spelling
+from consilience.tables.texts import (
     MARKS,
     Mark,
     are_codes,
@@ -22,6 +19,9 @@ from consilience.validation.table_texts import (
     number_text,
     read_texts,
 )
+from consilience.validation.arrays import Array
+from consilience.validation.labels import same_words
+from consilience.validation.table_schema import Column
 
 MOST_CATEGORIES = 255
 """Categories of a column; more are texts, or names."""
@@ -45,7 +45,7 @@ def suggested_column(
 
     Args:
         name: of the column.
-        given: its values, as a :class:`~consilience.validation.tables.Table` has them.
+        given: its values, as a :class:`~consilience.tables.table.Table` has them.
         where: whose they are, for errors.
         mark: decimal mark of the table.
 

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from consilience.errors import InvalidInput
-from consilience.validation.table_remarks import group_remarks, one_spelling, says_target
-from consilience.validation.table_rows import Rows, rows_and_schema, rows_of
+from consilience.tables.remarks import group_remarks, one_spelling, says_target
+from consilience.tables.rows import Rows, rows_and_schema, rows_of
+from consilience.tables.table import Table
 from consilience.validation.table_schema import Schema
-from consilience.validation.tables import Table
 
 NAN = np.nan
 RNG = np.random.default_rng(0)

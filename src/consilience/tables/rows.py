@@ -11,10 +11,7 @@ from typing import Literal
 import numpy as np
 
 from consilience.errors import InvalidInput, nearest
-from consilience.validation.arrays import Array
-from consilience.validation.memory import check_memory
-from consilience.validation.printing import prints_no_rows
-from consilience.validation.table_columns import (
+from consilience.tables.columns import (
     Lenient,
     LongTexts,
     check_finite_column,
@@ -22,9 +19,12 @@ from consilience.validation.table_columns import (
     numbers_of,
     suggested_column,
 )
-from consilience.validation.table_remarks import TEMPERATURES, converted, unit_remark
+from consilience.tables.remarks import TEMPERATURES, converted, unit_remark
+from consilience.tables.table import Table
+from consilience.validation.arrays import Array
+from consilience.validation.memory import check_memory
+from consilience.validation.printing import prints_no_rows
 from consilience.validation.table_schema import MOST_COLUMNS, Column, Schema
-from consilience.validation.tables import Table
 
 Texts = Literal["refused", "left out"]
 

@@ -14,8 +14,8 @@ from consilience.learners.sklearn.learner import SklearnLearner
 from consilience.learners.targets import SMALLEST_OF_BINS, expand, harden
 from consilience.models.files.store import dump, read
 from consilience.models.fixed import Frozen
-from consilience.numerics.multilabel import MultiLabel, known_pairs
 from consilience.numerics.outcomes import Outcome
+from consilience.tables.outcomes.several_labels import MultiLabel, known_pairs
 from consilience.validation.arrays import Array
 from consilience.validation.table_schema import Schema
 

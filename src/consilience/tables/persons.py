@@ -23,9 +23,9 @@ from dataclasses import replace
 import numpy as np
 
 from consilience.errors import InvalidInput
+from consilience.tables.table import Table
+from consilience.tables.texts import read_texts
 from consilience.validation.arrays import Array
-from consilience.validation.table_texts import read_texts
-from consilience.validation.tables import Table
 
 MOST_ROWS = 50
 """Rows of one value in the mean, above which a column holds categories and not persons."""

@@ -2,7 +2,7 @@
 
 A pandas table, any table with ``__arrow_c_stream__`` (pyarrow, polars) or a mapping of names to columns
 becomes one :class:`Table`. A time of the day is hours, a duration is days, and a date with a time zone is
-converted to UTC. Texts stay texts here; :func:`consilience.validation.table_texts.read_texts` reads those
+converted to UTC. Texts stay texts here; :func:`consilience.tables.texts.read_texts` reads those
 that are numbers, times or dates.
 """
 
@@ -17,10 +17,10 @@ from typing import Any
 import numpy as np
 
 from consilience.errors import ConsilienceError, InvalidInput
+from consilience.tables.texts import Mark, mark_of, marks_shown, some_zones
 from consilience.validation.arrays import Array, unmasked
 from consilience.validation.labels import composed, is_gap
 from consilience.validation.printing import prints_no_rows
-from consilience.validation.table_texts import Mark, mark_of, marks_shown, some_zones
 
 GAPS = frozenset(
     (

@@ -18,9 +18,9 @@ from consilience import Federation, Frozen, Party, avg, ensemble_distillation, m
 from consilience.errors import InvalidInput, RunFailed
 from consilience.learners import as_learner
 from consilience.learners.sklearn.learner import SklearnLearner
-from consilience.learners.sklearn.per_label import PerLabel
-from consilience.numerics.multilabel import MultiLabel
 from consilience.protocols import PROTOCOLS
+from consilience.tables.outcomes.per_label import PerLabel
+from consilience.tables.outcomes.several_labels import MultiLabel
 
 THREE = MultiLabel(["a", "b", "rare"])
 PUBLIC = np.random.default_rng(9).normal(size=(120, 3))
@@ -173,7 +173,7 @@ def test_bad_rows_are_refused_when_a_party_is_made():
 
 
 def test_the_page_s_example_runs():
-    page = Path(__file__).parents[2] / "docs" / "howto" / "several-labels.md"
+    page = Path(__file__).parents[3] / "docs" / "howto" / "several-labels.md"
     names: dict[str, object] = {}
     exec(re.search(r"```python\n(.*?)```", page.read_text(), re.DOTALL)[1], names)
     said = names["history"].models["south"].predict(names["X"])

@@ -10,8 +10,8 @@ import pandas as pd
 import pytest
 
 from consilience.data import load_table, read_rows
-from consilience.data.columns import read_table
 from consilience.errors import InvalidInput
+from consilience.tables.files.columns import read_table
 
 TEXT = "name;größe;ort\na;1,5;Köln\nb;;München\nc;2,5;?\n"
 EXPECTED = [[1.5, 0], [np.nan, 1], [2.5, np.nan]]

@@ -13,10 +13,10 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 
 from consilience.errors import InvalidInput
+from consilience.tables.table import Table
 from consilience.validation.arrays import Array
 from consilience.validation.labels import same_words
 from consilience.validation.table_schema import Column, Schema
-from consilience.validation.tables import Table
 
 FEW = 10
 """Different texts of a column that are categories, however few the rows; rows that are too few to judge."""

@@ -9,11 +9,18 @@ from typing import Any, get_args
 
 import numpy as np
 
-from consilience.data.columns import read_table
-from consilience.data.dataset import Dataset, as_texts, check_inputs
-from consilience.data.npz import array_names, read_arrays
-from consilience.data.splits import of_groups, take_public
-from consilience.data.targets import (
+from consilience.errors import InvalidInput, nearest
+from consilience.numerics.randomness import stream
+from consilience.tables.columns import Lenient
+from consilience.tables.dataset import Dataset, as_texts, check_inputs
+from consilience.tables.files.columns import read_table
+from consilience.tables.files.npz import array_names, read_arrays
+from consilience.tables.persons import check_persons
+from consilience.tables.remarks import group_remarks, one_spelling, says_target
+from consilience.tables.rows import Rows, rows_and_schema, rows_of
+from consilience.tables.splits import of_groups, take_public
+from consilience.tables.table import Table, text_rows
+from consilience.tables.targets import (
     LabelColumns,
     Target,
     encoded,
@@ -25,19 +32,12 @@ from consilience.data.targets import (
     target_columns,
     values_or_classes,
 )
-from consilience.errors import InvalidInput, nearest
-from consilience.numerics.randomness import stream
+from consilience.tables.texts import number_text
 from consilience.validation.arrays import Array
 from consilience.validation.labels import Kind
 from consilience.validation.numbers import check_choice, check_flag
 from consilience.validation.printing import prints_no_rows
-from consilience.validation.table_columns import Lenient
-from consilience.validation.table_persons import check_persons
-from consilience.validation.table_remarks import group_remarks, one_spelling, says_target
-from consilience.validation.table_rows import Rows, rows_and_schema, rows_of
 from consilience.validation.table_schema import Schema
-from consilience.validation.table_texts import number_text
-from consilience.validation.tables import Table, text_rows
 
 
 def load_table(
@@ -78,7 +78,7 @@ def load_table(
         kind: by default ``"classification"`` for strings, integers and booleans, and
             ``"regression"`` for floating-point numbers.
         rows_are_independent: whether a table is taken in which a column seems to name persons on several rows
-            (:mod:`~consilience.validation.table_persons`).
+            (:mod:`~consilience.tables.persons`).
 
     Raises:
         InvalidInput: a file or column that is not there (with the nearest and the known names),
@@ -143,7 +143,7 @@ def load_own(
         rows_are_independent: as in :func:`load_table`.
 
     Returns:
-        inputs (a :class:`~consilience.validation.tables.Table` or an array) and targets, names of classes or
+        inputs (a :class:`~consilience.tables.table.Table` or an array) and targets, names of classes or
         values; the same of the test rows, or ``None``; and whether the targets are classes.
 
     Raises:
@@ -272,7 +272,7 @@ def read_rows(
         like: the schema that the rows are read by, other columns being left out; by default they make one.
         unknown: what becomes of categories that ``like`` does not have: refused, or read as missing.
         rename: name in the file to the name in ``like``, where the file has that one.
-        units: as in :func:`~consilience.validation.table_rows.rows_of`.
+        units: as in :func:`~consilience.tables.rows.rows_of`.
         prepared: makes the table to read of the one in the file.
         precision: of the numbers; by default the one that the columns of the schema need.
 

@@ -10,17 +10,17 @@ from typing import Any, Literal
 
 import numpy as np
 
-from consilience.data.columns import read_table
-from consilience.data.table import load_own
 from consilience.errors import InvalidInput, nearest
+from consilience.tables.columns import Lenient, suggested_column
+from consilience.tables.files.columns import read_table
+from consilience.tables.load import load_own
+from consilience.tables.persons import check_persons
+from consilience.tables.remarks import numbers_persons, says_target
+from consilience.tables.rows import own_names, rows_of
+from consilience.tables.table import Table, text_rows
 from consilience.validation.arrays import Array
 from consilience.validation.labels import Kind
-from consilience.validation.table_columns import Lenient, suggested_column
-from consilience.validation.table_persons import check_persons
-from consilience.validation.table_remarks import numbers_persons, says_target
-from consilience.validation.table_rows import own_names, rows_of
 from consilience.validation.table_schema import Column, Schema
-from consilience.validation.tables import Table, text_rows
 
 
 @dataclass(frozen=True)
@@ -223,7 +223,7 @@ def _agreed(
         own: the column's name in the table; ``None`` where it has none.
         others: columns of the table that stand for none of the schema's.
         schema: of the one column.
-        options: of :func:`~consilience.validation.table_rows.rows_of`.
+        options: of :func:`~consilience.tables.rows.rows_of`.
     """
     (column,) = schema.columns
     if own is None and options["missing"] == "allowed":

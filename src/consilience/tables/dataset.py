@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from consilience.errors import InvalidInput
-from consilience.numerics.multilabel import rarest
+from consilience.tables.outcomes.several_labels import rarest
 from consilience.validation.arrays import Array, precision_for, unmasked
 from consilience.validation.memory import check_memory
 from consilience.validation.printing import prints_no_rows

@@ -27,10 +27,10 @@ import numpy as np
 from consilience.errors import InvalidInput, nearest, odd_name
 from consilience.numerics.outcomes import LEAST_LIKELIHOOD, Outcome
 from consilience.numerics.ranking import area_under_curve, average_precision
+from consilience.tables.columns import truth_of
+from consilience.tables.table import Table, is_table
 from consilience.validation.arrays import Array, read_only, unmasked
 from consilience.validation.labels import is_gap
-from consilience.validation.table_columns import truth_of
-from consilience.validation.tables import Table, is_table
 
 MOST_LABELS = 200
 """Most labels of a row."""

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from consilience.data.file_sizes import check_is_file, check_unpacked_size
 from consilience.errors import InvalidInput
+from consilience.tables.files.sizes import check_is_file, check_unpacked_size
 from consilience.validation.arrays import Array
 
 

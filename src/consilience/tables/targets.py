@@ -11,17 +11,17 @@ from typing import Any, Self
 import numpy as np
 from pydantic import Field, model_validator
 
-from consilience.data.dataset import Dataset, as_texts
 from consilience.errors import InvalidInput
-from consilience.numerics.multilabel import MultiLabel, rarest
 from consilience.numerics.outcomes import MOST_EDGES, Outcome, Quantiles, Survival
-from consilience.numerics.survival import survival_rows
+from consilience.tables.dataset import Dataset, as_texts
+from consilience.tables.outcomes.several_labels import MultiLabel, rarest
+from consilience.tables.outcomes.survival_scores import survival_rows
+from consilience.tables.table import Table
+from consilience.tables.texts import Mark, is_number, number_text, read_texts
 from consilience.validation.arrays import Array
 from consilience.validation.labels import Kind
 from consilience.validation.numbers import numbers_only
 from consilience.validation.sections import Number, Section, Whole
-from consilience.validation.table_texts import Mark, is_number, number_text, read_texts
-from consilience.validation.tables import Table
 
 
 class LabelColumns(tuple[str, ...]):

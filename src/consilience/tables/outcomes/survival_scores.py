@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 
 from consilience.errors import InvalidInput
+from consilience.tables.columns import truth_of
 from consilience.validation.arrays import Array, read_only
 from consilience.validation.printing import prints_no_rows
-from consilience.validation.table_columns import truth_of
 
 
 def survival_rows(time: Any, event: Any, *, where: str) -> Array:

@@ -1,0 +1,1 @@
+"""Tables: reading, checking and matching columns, and outcomes beyond classes and values."""

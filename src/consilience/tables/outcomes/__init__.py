@@ -1,0 +1,1 @@
+"""Outcomes of several labels and of survival times."""
