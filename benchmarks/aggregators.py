@@ -31,8 +31,8 @@ from page import write
 
 from consilience import Federation, ensemble_distillation
 from consilience.aggregation import AGGREGATORS, density_ratio, suwa
-from consilience.aggregation.references import class_holders
-from consilience.experiments import SimulatedParties, gather, parse_spec
+from consilience.lab.experiments import SimulatedParties, gather, parse_spec
+from consilience.lab.experiments.oracles import class_holders
 from consilience.messages.replies import Replies
 from consilience.networks import LocalNetwork
 from consilience.tasks.predictions import Distill, FitPrivate, PredictPublic

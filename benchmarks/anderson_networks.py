@@ -13,8 +13,8 @@ from pathlib import Path
 
 import numpy as np
 
-from consilience.experiments import read_spec, resume, start
-from consilience.report import read_results
+from consilience.lab.experiments import read_spec, resume, start
+from consilience.lab.report import read_results
 
 ROOT = Path(__file__).parent.parent
 

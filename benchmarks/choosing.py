@@ -23,7 +23,7 @@ from page import table, write
 from consilience import Federation, auto, avg, density_ratio
 from consilience.aggregation.base import Stack, stack
 from consilience.aggregation.choosing import CHOICES, Witnesses
-from consilience.experiments import gather, parse_spec
+from consilience.lab.experiments import gather, parse_spec
 from consilience.messages.replies import Predictions, Replies
 from consilience.messages.scores import DensityRatios
 from consilience.networks import LocalNetwork

@@ -32,7 +32,7 @@ from torch.func import functional_call, grad, stack_module_state, vmap
 from torch.nn import functional as F
 
 from consilience import Federation, Party, avg, ensemble_distillation
-from consilience.data import load
+from consilience.lab.data import load
 from consilience.learners import as_learner, make
 from consilience.messages.schema import Public
 from consilience.models.torch.batched import engine as batched

@@ -26,8 +26,8 @@ from torch.nn import functional as F
 from torch.utils.flop_counter import FlopCounterMode
 
 from consilience import Federation, Party, avg, ensemble_distillation
-from consilience.data import load
 from consilience.errors import InvalidInput
+from consilience.lab.data import load
 from consilience.learners import make
 
 PEAKS: dict[str, tuple[float, float]] = {

@@ -27,7 +27,7 @@ from rivals import digest
 
 from consilience import Federation, Frozen, Party, ensemble_distillation
 from consilience.aggregation import AGGREGATORS
-from consilience.data import load
+from consilience.lab.data import load
 from consilience.learners import make
 from consilience.numerics.randomness import stream
 from consilience.party.metrics import classification_metrics, row_losses

@@ -33,8 +33,8 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.tree import DecisionTreeClassifier
 
 from consilience import Party
-from consilience.data import load
 from consilience.federation.forming import negotiate
+from consilience.lab.data import load
 from consilience.messages.replies import Failure
 from consilience.messages.schema import Public
 from consilience.messages.wire import decode, encode

@@ -20,11 +20,11 @@ from typing import Any
 import numpy as np
 from sklearn import datasets
 
-from consilience.cli.parties import compared
-from consilience.diagnostics.heterogeneity.result import OWN_ROWS_AT_RISK
 from consilience.errors import InvalidInput
-from consilience.experiments import gather, parse_spec, start
-from consilience.report import read_results
+from consilience.lab.cli.heterogeneity import compared
+from consilience.lab.diagnostics.heterogeneity.result import OWN_ROWS_AT_RISK
+from consilience.lab.experiments import gather, parse_spec, start
+from consilience.lab.report import read_results
 
 PORTIONS = (0.0, 0.25, 0.5, 0.75, 1.0)
 CLASSIFIERS = [

@@ -25,7 +25,7 @@ from scipy.linalg import cho_factor, cho_solve
 from sklearn.kernel_ridge import KernelRidge
 
 from consilience.aggregation import anderson
-from consilience.federation.run_folder import machine, versions
+from consilience.lab.runs.folder import machine, versions
 from consilience.methods.kernel_federations import KernelFederation
 from consilience.numerics.randomness import limited_threads
 from consilience_papers.park2023 import trials

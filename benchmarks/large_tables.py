@@ -30,7 +30,7 @@ import page
 ROWS, OWN, NUMBERS, CATEGORIES, TRUTHS, DATES = 100_000, 2_000, 22, 18, 5, 5
 GAPS = 0.1
 """Share of values that are missing, in every third column."""
-COMMAND = [sys.executable, "-P", "-c", "from consilience.cli.main import main; main()"]
+COMMAND = [sys.executable, "-P", "-c", "from consilience.lab.cli.main import main; main()"]
 
 
 def used(who: int) -> tuple[float, float]:

@@ -26,11 +26,12 @@ import numpy as np
 from page import RESULTS, table, write
 from rebuilding import distances, nearest, table_of
 
-from consilience.checks.attacks.finished_run import attack_run
-from consilience.data import load
-from consilience.experiments import Ledger, SimulatedParties, parse_spec, start
-from consilience.experiments.sections import ModelSpec
 from consilience.federation.federation import Federation
+from consilience.lab.config.experiment_sections import ModelSpec
+from consilience.lab.config.methods import AGGREGATORS
+from consilience.lab.data import load
+from consilience.lab.diagnostics.attack_run import attack_run
+from consilience.lab.experiments import Ledger, SimulatedParties, parse_spec, start
 from consilience.messages.replies import Failure
 from consilience.messages.schema import Public
 from consilience.models.files.transfer import TRUSTED
@@ -49,7 +50,6 @@ from consilience.privacy.class_sums.protocol import private_sums
 from consilience.privacy.class_sums.sums import PublicBasis
 from consilience.privacy.class_sums.tasks import SumClasses
 from consilience.protocols import Protocol, ensemble_distillation
-from consilience.protocols.methods import AGGREGATORS
 from consilience.tasks.outgoing import answer
 from consilience.tasks.predictions import Distill, PredictPublic
 
@@ -402,7 +402,7 @@ def draw(found: list[dict[str, Any]]) -> None:
     """Draw accuracy against the largest area of the three models."""
     from matplotlib import rc_context
 
-    from consilience.report.drawing import COLOURS, one_axis
+    from consilience.lab.report.drawing import COLOURS, one_axis
 
     figure, axis = one_axis(3.6, width=6.4)
     places: dict[tuple[float, float], list[str]] = {}

@@ -15,8 +15,8 @@ from pathlib import Path
 
 import numpy as np
 
-from consilience.data import load
-from consilience.federation.run_folder import machine, versions
+from consilience.lab.data import load
+from consilience.lab.runs.folder import machine, versions
 from consilience.numerics.kernels import kernel_of
 from consilience.numerics.randomness import limited_threads, stream
 from consilience_papers.park2023.trials import central

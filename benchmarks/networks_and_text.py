@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 from page import write
 
-from consilience.data import load
+from consilience.lab.data import load
 from consilience.learners import Learner, make
 from consilience.numerics.randomness import limited_threads, stream
 

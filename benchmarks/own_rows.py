@@ -29,7 +29,7 @@ from sklearn import datasets
 
 from consilience import Federation, auto, ensemble_distillation
 from consilience.errors import InvalidInput
-from consilience.experiments import gather, parse_spec
+from consilience.lab.experiments import gather, parse_spec
 from consilience.party.metrics import row_losses
 from consilience.party.mixed_model import MixedModel
 from consilience.party.party import Party

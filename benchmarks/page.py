@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from datetime import date
 from pathlib import Path
 
-from consilience.federation.run_folder import machine, versions
+from consilience.lab.runs.folder import machine, versions
 
 RESULTS = Path(__file__).parent.parent / "docs" / "results"
 

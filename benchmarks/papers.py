@@ -13,7 +13,7 @@ import re
 from datetime import date
 from pathlib import Path
 
-from consilience.federation.run_folder import machine, versions
+from consilience.lab.runs.folder import machine, versions
 from consilience_papers.papers import PAPERS
 from consilience_papers.study import Study
 

@@ -28,7 +28,7 @@ from sklearn.svm import SVC
 
 from consilience import Federation, Party, avg, ensemble_distillation
 from consilience.aggregation.base import onto_simplex
-from consilience.data.registry import load
+from consilience.lab.data.registry import load
 from consilience.learners import as_learner
 from consilience.messages.replies import Predictions
 from consilience.numerics.randomness import SystemNoise, limited_threads

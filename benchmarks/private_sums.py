@@ -32,7 +32,7 @@ from sklearn.pipeline import make_pipeline
 
 from consilience import Federation, Party, avg, ensemble_distillation
 from consilience.aggregation import density_ratio
-from consilience.data import load
+from consilience.lab.data import load
 from consilience.messages.schema import Public
 from consilience.privacy.accounting.budget import Budget
 from consilience.privacy.accounting.losses import gaussian_mu

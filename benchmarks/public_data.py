@@ -7,7 +7,7 @@
 Ten parties hold three of ten digits of MNIST each. Of their public rows a share is taken from Fashion-MNIST;
 or there are fewer of them. Ten others hold three of ten classes of CIFAR-10, with public rows from CIFAR-100.
 Beside the mean test accuracy of the parties stands what they say beforehand that
-they know of the public rows (consilience.diagnostics.public_coverage). Results are kept under
+they know of the public rows (consilience.lab.diagnostics.coverage). Results are kept under
 runs/results/public-data/.
 """
 
@@ -24,8 +24,8 @@ from page import write
 
 from consilience import Federation, ensemble_distillation
 from consilience.aggregation import AGGREGATORS
-from consilience.data import load
-from consilience.experiments import SimulatedParties, gather, parse_spec
+from consilience.lab.data import load
+from consilience.lab.experiments import SimulatedParties, gather, parse_spec
 from consilience.messages.schema import Public
 from consilience.numerics.randomness import stream
 from consilience_papers.comparisons import standard_error

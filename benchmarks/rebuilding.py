@@ -26,7 +26,7 @@ import page
 from scipy.optimize import linear_sum_assignment
 from sklearn.metrics import roc_auc_score
 
-from consilience.data import load
+from consilience.lab.data import load
 from consilience.numerics.coarse_ratios import Coarseness, Counts, coarse_ratios
 from consilience.numerics.density import PublicRatio
 from consilience.numerics.feature_space import (

@@ -17,10 +17,10 @@ from pathlib import Path
 import numpy as np
 from rivals import digest
 
-from consilience.experiments import read_spec, resume, start
-from consilience.report import read_results, verdict
-from consilience.report.gains import worse_off
-from consilience.report.results import Results
+from consilience.lab.experiments import read_spec, resume, start
+from consilience.lab.report import read_results, verdict
+from consilience.lab.report.gains import worse_off
+from consilience.lab.report.results import Results
 
 ROOT = Path(__file__).parent.parent
 RUNS: dict[str, tuple[str, list[str]]] = {

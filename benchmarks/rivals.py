@@ -34,8 +34,8 @@ from page import RESULTS, write
 import consilience
 from consilience import Federation, Party, ensemble_distillation
 from consilience.aggregation import AGGREGATORS, Aggregator, density_ratio, suwa
-from consilience.data import load
-from consilience.experiments import SimulatedParties, gather, parse_spec
+from consilience.lab.data import load
+from consilience.lab.experiments import SimulatedParties, gather, parse_spec
 from consilience.methods.comparison_rules.analytic_federation import analytic_federation
 from consilience.methods.comparison_rules.rivals import fedgo
 from consilience.models.encoders.encoders import find_encoder

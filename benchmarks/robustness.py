@@ -37,9 +37,9 @@ from consilience.aggregation.base import Screened
 from consilience.aggregation.choosing import coarse_auto
 from consilience.aggregation.guard import EXCLUDED, Guard, SecretLabels
 from consilience.errors import RunFailed
-from consilience.experiments import gather, parse_spec
-from consilience.experiments.setup import SimulatedParties
 from consilience.federation.forming import holders_by_class
+from consilience.lab.experiments import gather, parse_spec
+from consilience.lab.experiments.setup import SimulatedParties
 from consilience.privacy.robust.hostile import ATTACKS, Hostile, HostileNetwork
 
 KEPT = Path(__file__).parent.parent / "runs" / "results" / "robustness.jsonl"

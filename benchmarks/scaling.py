@@ -29,15 +29,15 @@ import page
 
 from consilience import Federation, LocalNetwork, Party, avg, ensemble_distillation
 from consilience.aggregation import Aggregator
-from consilience.experiments import gather, parse_spec
-from consilience.federation.ledger import Ledger
+from consilience.lab.experiments import gather, parse_spec
+from consilience.lab.report.drawing import COLOURS, MARKERS
+from consilience.lab.runs.ledger import Ledger
 from consilience.learners import make
 from consilience.messages.schema import Public
 from consilience.messages.scores import Score
 from consilience.networks import local
 from consilience.party.choice import Chooser
 from consilience.protocols import local_only
-from consilience.report.drawing import COLOURS, MARKERS
 from consilience.tasks.base import task_types
 
 ROWS, COLUMNS, TEST, SEEN = 100, 64, 200, 2

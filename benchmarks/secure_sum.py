@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from consilience.federation.run_folder import machine, versions
+from consilience.lab.runs.folder import machine, versions
 from consilience.messages.replies import Predictions
 from consilience.messages.wire import encode
 from consilience.numerics.randomness import limited_threads

@@ -39,9 +39,9 @@ sys.meta_path.insert(0, Absent)
 """
 RUN = """
 import os, time
-from consilience.cli.main import main
+from consilience.lab.cli.main import main
 try:
-    from consilience.cli.imports import import_scipy
+    from consilience.lab.cli.imports import import_scipy
 except ImportError:  # of an earlier checkout
     pass
 else:

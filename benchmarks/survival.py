@@ -19,9 +19,9 @@ import sksurv
 import sksurv.datasets
 from page import table, write
 
-from consilience.experiments import parse_spec, resume, start
-from consilience.report.reading import read_results
-from consilience.report.results import Method, Results, spread
+from consilience.lab.experiments import parse_spec, resume, start
+from consilience.lab.report.reading import read_results
+from consilience.lab.report.results import Method, Results, spread
 
 FOLDER = Path(__file__).parent.parent / "runs" / "results" / "survival"
 DATA = {"whas500": 1800.0, "gbsg2": 2000.0, "aids": 320.0}

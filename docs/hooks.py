@@ -20,7 +20,7 @@ import griffe
 from mkdocs.exceptions import PluginError
 
 PACKAGES = ("consilience", "consilience_papers")
-NO_API_PAGE = {"consilience.cli", "consilience_papers.command"}
+NO_API_PAGE = {"consilience.lab.cli", "consilience_papers.command"}
 """The command line documents itself, with ``--help``."""
 
 PAPERS = {"papers": "consilience_papers", "theory": "consilience_papers.theory"}

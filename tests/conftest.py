@@ -46,7 +46,7 @@ def _power_stays_on() -> Iterator[None]:
 def sketched(monkeypatch: pytest.MonkeyPatch) -> None:
     """Leave the figures of reports blank, for tests of what stands around them: drawing takes longest."""
     blank = '<svg viewBox="0 0 1 1"></svg>', b""
-    monkeypatch.setattr("consilience.report.drawing.rendered", lambda figure, png: blank)
+    monkeypatch.setattr("consilience.lab.report.drawing.rendered", lambda figure, png: blank)
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -19,8 +19,8 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from consilience.cli.main import app
 from consilience.deployment.coordinator.gate import MOST, SPARE
+from consilience.lab.cli.main import app
 from consilience.site import Limits
 
 ROOT = Path(__file__).resolve().parents[1]

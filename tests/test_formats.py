@@ -12,13 +12,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from consilience.cli.tables import _read_schema, _write_schema
 from consilience.deployment.invitation import Invitation, read_invitation
 from consilience.errors import RunFailed
-from consilience.experiments.configuration import stored_spec
-from consilience.federation.ledger import Ledger
-from consilience.federation.run_folder import store_configuration
 from consilience.files import FORMAT, check_format
+from consilience.lab.cli.check_table import _read_schema, _write_schema
+from consilience.lab.config.reading import stored_spec
+from consilience.lab.runs.folder import store_configuration
+from consilience.lab.runs.ledger import Ledger
 from consilience.party.state import read_state, write_state
 from consilience.privacy.accounting.ledger import PrivacyLedger, Release, entries
 from consilience.privacy.accounting.losses import PrivacyLoss

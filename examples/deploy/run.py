@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from consilience.data import load
+from consilience.lab.data import load
 
 COMMAND = [str(Path(sys.executable).parent / "consilience")]
 MODELS = {

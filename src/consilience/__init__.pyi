@@ -36,7 +36,7 @@ from consilience.errors import (
     ConsilienceError as ConsilienceError,
     InvalidInput as InvalidInput,
 )
-from consilience.federation.estimators import (
+from consilience.lab.estimators import (
     FederatedClassifier as FederatedClassifier,
     FederatedRegressor as FederatedRegressor,
 )

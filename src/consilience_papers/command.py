@@ -11,11 +11,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from consilience.cli.commands import Quiet
-from consilience.cli.output import Debug, Json, check_target, handle_errors, say, tables, write_json
-from consilience.cli.running import RUNS
 from consilience.errors import InvalidInput, RunFailed, nearest
 from consilience.files import write_whole
+from consilience.lab.cli.commands import Quiet
+from consilience.lab.cli.output import (
+    Debug,
+    Json,
+    check_target,
+    handle_errors,
+    say,
+    tables,
+    write_json,
+)
+from consilience.lab.cli.running import RUNS
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -150,7 +158,7 @@ def _print(exhibit: Exhibit, written: Sequence[Path], console: Console, *, judge
 
 def facts(study: Study) -> dict[str, Any]:
     """Facts that are needed to compute the same again."""
-    from consilience.federation.run_folder import machine, versions
+    from consilience.lab.runs.folder import machine, versions
 
     return {
         "date": date.today().isoformat(),

@@ -29,9 +29,9 @@ from consilience.aggregation import (
     trimmed_mean,
     uwa,
 )
-from consilience.aggregation.references import class_holders, true_labels
 from consilience.checks import check_aggregator
 from consilience.errors import InvalidInput, QuorumLost
+from consilience.lab.experiments.oracles import class_holders, true_labels
 from helpers.replies import replies
 
 A = [[0.9, 0.1], [0.2, 0.8]]

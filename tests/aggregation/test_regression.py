@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from consilience.aggregation import mean, median, weighted_mean
-from consilience.aggregation.references import true_labels
+from consilience.lab.experiments.oracles import true_labels
 from helpers.replies import replies
 
 SAID = ([[1], [0]], [[2], [0]], [[9], [6]])

@@ -13,7 +13,6 @@ from sklearn.tree import DecisionTreeClassifier
 
 from consilience import LocalNetwork, avg
 from consilience.aggregation import Aggregator, mean
-from consilience.aggregation.references import class_holders
 from consilience.checks import (
     AGGREGATOR_CHECKS,
     LEARNER_CHECKS,
@@ -32,6 +31,7 @@ from consilience.checks.protocol import (
     a_party_that_drops_out_is_left_out,
     resumed_equals_straight,
 )
+from consilience.lab.experiments.oracles import class_holders
 from consilience.learners import as_learner
 from consilience.messages.replies import Failure, SharedModel
 from consilience.methods.model_exchange.protocols import (

@@ -32,8 +32,8 @@ from safetensors.numpy import save_file
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from consilience.deployment.coordinator.configuration import read_coordinator
+from consilience.lab.config.methods import PROTOCOLS
 from consilience.messages.wire import decode
-from consilience.protocols.methods import PROTOCOLS
 from consilience.protocols.rounds import SECURE
 from consilience.site.privacy_limits import spending
 from helpers.deployed_example import Deployed, kill, look_often, read_party

@@ -16,9 +16,9 @@ from consilience.deployment.coordinator.configuration import read_coordinator, s
 from consilience.deployment.coordinator.parties import leave, note_on_sums
 from consilience.deployment.coordinator.process import start_coordinator
 from consilience.deployment.coordinator.status import coordinator_status
-from consilience.federation.leaving import CERTIFICATE, READABLE, certify, record_of
-from consilience.federation.ledger import Ledger
-from consilience.federation.run_folder import LEDGER
+from consilience.lab.runs.folder import LEDGER
+from consilience.lab.runs.leaving import CERTIFICATE, READABLE, certify, record_of
+from consilience.lab.runs.ledger import Ledger
 from consilience.messages.wire import decode
 from consilience.tasks.predictions import Distill
 from helpers.deployed_run import (

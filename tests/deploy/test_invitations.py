@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from consilience.cli.main import app
 from consilience.deployment.coordinator import parties as coordinator
 from consilience.deployment.coordinator import superlink
 from consilience.deployment.coordinator.configuration import read_coordinator, store_coordinator
@@ -25,6 +24,7 @@ from consilience.deployment.party.joining import join
 from consilience.deployment.processes import Processes
 from consilience.errors import ConsilienceError, InvalidInput, RunFailed
 from consilience.files import FORMAT
+from consilience.lab.cli.main import app
 from consilience.site import read_party
 
 

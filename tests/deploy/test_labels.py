@@ -8,10 +8,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from consilience.cli.predict import of_party, predictions
 from consilience.deployment.coordinator.template import write_coordinator
 from consilience.deployment.party.process import party_key
-from consilience.report.reading import read_results
+from consilience.lab.cli.predict import of_party, predictions
+from consilience.lab.report.reading import read_results
 from consilience.site import read_party, try_out
 from helpers.deployed_run import (
     NAMES,

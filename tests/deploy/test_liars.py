@@ -11,9 +11,9 @@ import pytest
 
 from consilience.deployment.coordinator.configuration import read_coordinator
 from consilience.errors import InvalidInput, RunFailed
-from consilience.federation.ledger import Ledger
+from consilience.lab.config.robustness import mixed
+from consilience.lab.runs.ledger import Ledger
 from consilience.messages.schema import Public
-from consilience.protocols.robustness import mixed
 from helpers.deployed_run import grid, served, started
 from helpers.flower_grid import in_a_run
 

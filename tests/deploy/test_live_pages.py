@@ -18,7 +18,7 @@ import pytest
 
 from consilience.deployment.coordinator.rounds import STAGE
 from consilience.errors import InvalidInput
-from consilience.federation.ledger import Ledger
+from consilience.lab.runs.ledger import Ledger
 from consilience.report.live import coordinator as coordinator_page
 from consilience.report.live import server
 from consilience.report.live.chart import line_chart

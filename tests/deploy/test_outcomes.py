@@ -7,12 +7,12 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from consilience.cli.predict import of_party, predictions
 from consilience.deployment.coordinator.template import write_coordinator
 from consilience.deployment.party.process import party_key
 from consilience.errors import RunFailed
-from consilience.report.page import write_report
-from consilience.report.reading import read_results
+from consilience.lab.cli.predict import of_party, predictions
+from consilience.lab.report.page import write_report
+from consilience.lab.report.reading import read_results
 from consilience.site import read_party, try_out
 from helpers.deployed_run import (
     NAMES,

@@ -14,7 +14,7 @@ from consilience.deployment.coordinator.configuration import read_coordinator
 from consilience.deployment.coordinator.pace import PaceSpec, teacher_change
 from consilience.deployment.coordinator.status import coordinator_status
 from consilience.errors import InvalidInput
-from consilience.federation.ledger import Ledger
+from consilience.lab.runs.ledger import Ledger
 from consilience.messages.wire import decode
 from consilience.tasks.lifecycle import Evaluate
 from helpers.deployed_run import assert_same_models_in_one_process, grid, served

@@ -24,8 +24,8 @@ from consilience.deployment.coordinator.status import coordinator_status
 from consilience.deployment.party.process import party_key, party_status
 from consilience.deployment.processes import Processes, free_port
 from consilience.errors import InvalidInput, RunFailed
-from consilience.federation.ledger import Ledger
-from consilience.federation.run_folder import locked
+from consilience.lab.runs.folder import locked
+from consilience.lab.runs.ledger import Ledger
 from consilience.messages.wire import decode, encode
 from consilience.networks import LocalNetwork
 from consilience.site import AUDIT, read_log, read_party, read_session

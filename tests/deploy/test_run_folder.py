@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from consilience.cli.main import app
-from consilience.experiments import read_spec, start
-from consilience.federation.ledger import Ledger
-from consilience.federation.run_folder import read_configuration
-from consilience.report import read_results, write_report
+from consilience.lab.cli.main import app
+from consilience.lab.experiments import read_spec, start
+from consilience.lab.report import read_results, write_report
+from consilience.lab.runs.folder import read_configuration
+from consilience.lab.runs.ledger import Ledger
 from helpers.command_line import TABLE, clinics
 from helpers.deployed_run import grid, served
 from helpers.flower_grid import in_a_run

@@ -11,13 +11,13 @@ import pandas as pd
 import pytest
 
 from consilience import Federation, Party
-from consilience.cli.predict import of_party, predictions
 from consilience.deployment.coordinator.checks import coordinator_facts
 from consilience.deployment.coordinator.configuration import read_coordinator
 from consilience.deployment.coordinator.status import coordinator_status
 from consilience.deployment.coordinator.template import write_coordinator
 from consilience.deployment.party.process import party_key
 from consilience.errors import InvalidInput
+from consilience.lab.cli.predict import of_party, predictions
 from consilience.networks import LocalNetwork
 from consilience.site import read_party, try_out
 from helpers.deployed_run import NAMES, grid, served, started

@@ -192,7 +192,7 @@ def draw(watch: Watch, file: Path) -> None:
     """A figure of memory over rounds."""
     from matplotlib import rc_context
 
-    from consilience.report.drawing import one_axis
+    from consilience.lab.report.drawing import one_axis
 
     figure, axis = one_axis(3.6, width=6.4)
     for (_, _), seen in sorted(watch.memory.items()):

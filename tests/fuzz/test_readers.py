@@ -27,14 +27,15 @@ from pyarrow import parquet
 from sklearn.linear_model import LogisticRegression
 from sklearn.tree import DecisionTreeClassifier
 
-from consilience.cli.tables import _read_schema
-from consilience.data import load_table, read_rows
 from consilience.deployment.coordinator.configuration import checked
 from consilience.deployment.coordinator.template import TEMPLATE as COORDINATOR
 from consilience.deployment.invitation import Invitation, read_invitation
 from consilience.errors import ConsilienceError
-from consilience.experiments.configuration import read_spec
 from consilience.files import FORMAT
+from consilience.lab.cli.check_table import _read_schema
+from consilience.lab.config.reading import read_spec
+from consilience.lab.config.sections import read_toml
+from consilience.lab.data import load_table, read_rows
 from consilience.learners import as_learner
 from consilience.messages.replies import Failure, Receipt
 from consilience.messages.schema import Agreement, Public
@@ -48,7 +49,6 @@ from consilience.tables.rows import rows_and_schema
 from consilience.tables.table import Table
 from consilience.tasks.lifecycle import Join, TakePublic
 from consilience.tasks.predictions import Distill, FitPrivate, PredictPublic
-from consilience.validation.sections import read_toml
 
 SECONDS, MORE_MEMORY = 20, 2 << 30
 """Limits of one example: its time, and the memory beyond what the process has at its start."""

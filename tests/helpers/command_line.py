@@ -58,7 +58,7 @@ def clinics() -> list[str]:
     return lines
 
 
-PROGRAM = [sys.executable, "-P", "-c", "from consilience.cli.main import main; main()"]
+PROGRAM = [sys.executable, "-P", "-c", "from consilience.lab.cli.main import main; main()"]
 """The current folder is not in its ``sys.path``, as it is not in that of the shell's ``consilience``."""
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import tomllib
 from typing import Any
 
-from consilience.experiments import Spec, parse_spec
+from consilience.lab.experiments import Spec, parse_spec
 
 
 def spec_with(text: str, **changes: Any) -> Spec:

@@ -23,7 +23,8 @@ import pandas as pd
 from consilience import Federation, Party, protocols  # noqa: F401 (as the command does)
 from consilience.deployment.coordinator.configuration import read_coordinator
 from consilience.deployment.processes import held
-from consilience.federation.ledger import Ledger
+from consilience.lab.config.sections import read_toml
+from consilience.lab.runs.ledger import Ledger
 from consilience.messages.replies import Failure
 from consilience.networks import LocalNetwork
 from consilience.networks.incoming import Arrival, task_names
@@ -32,7 +33,6 @@ from consilience.privacy.accounting.ledger import PrivacyLedger
 from consilience.protocols import Protocol, Round
 from consilience.site import read_party
 from consilience.tasks.base import Task
-from consilience.validation.sections import read_toml
 from helpers.command_line import PROGRAM, shell
 from helpers.party_sites import as_deployed
 

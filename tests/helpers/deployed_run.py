@@ -17,7 +17,7 @@ from consilience.deployment.coordinator.status import round_line
 from consilience.deployment.party.flower_app import client
 from consilience.deployment.party.process import party_key
 from consilience.errors import InvalidInput
-from consilience.federation.ledger import Ledger
+from consilience.lab.runs.ledger import Ledger
 from consilience.networks import LocalNetwork
 from consilience.site import read_party
 from helpers.flower_grid import QUICK, Context, Grid, Node, RecordDict

@@ -11,7 +11,7 @@ from typing import Any
 from consilience import ensemble_distillation, uwa
 from consilience.checks import classifiers
 from consilience.checks.protocol import ProtocolCase
-from consilience.experiments import Ledger, parse_spec, start
+from consilience.lab.experiments import Ledger, parse_spec, start
 from consilience.networks.flower.ray import RayNetwork
 from helpers.command_line import CONFIG
 

@@ -7,6 +7,7 @@ import pytest
 from consilience.checks import classifiers
 from consilience.errors import InvalidInput
 from consilience.federation.federation import Federation
+from consilience.lab.config.methods import PROTOCOL_METHODS, MethodSpec
 from consilience.methods.model_exchange.conjugate_distillation import conjugate_distillation
 from consilience.methods.parameters.federated_averaging import federated_averaging
 from consilience.networks import LocalNetwork
@@ -17,7 +18,6 @@ from consilience.protocols import (
     ensemble_distillation,
     local_only,
 )
-from consilience.protocols.methods import PROTOCOL_METHODS, MethodSpec
 
 
 def test_a_protocol_says_what_leaves_a_party() -> None:

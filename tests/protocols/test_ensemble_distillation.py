@@ -263,7 +263,7 @@ def test_a_row_for_which_nobody_counts_is_not_taught():
 @pytest.fixture(scope="module")
 def digits():
     """Five parties with four of ten digits each, as pictures, and what the public rows are."""
-    from consilience.data import load
+    from consilience.lab.data import load
 
     data = load("digits")
     X, y = data.X.reshape(-1, 8, 8), data.y

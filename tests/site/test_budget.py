@@ -15,8 +15,8 @@ from typer.testing import CliRunner
 from consilience import Federation, Party, avg, ensemble_distillation
 from consilience.checks import classifiers
 from consilience.checks.example_parties import regressors
-from consilience.cli.main import app
 from consilience.errors import InvalidInput, RunFailed
+from consilience.lab.cli.main import app
 from consilience.learners import as_learner
 from consilience.messages.replies import Failure, Receipt
 from consilience.messages.schema import Public

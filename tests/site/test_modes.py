@@ -15,11 +15,11 @@ import pytest
 from typer.testing import CliRunner
 
 from consilience import Frozen, Party
-from consilience.cli.main import app
 from consilience.deployment.processes import Processes
 from consilience.federation.forming import negotiate
-from consilience.federation.ledger import Ledger
 from consilience.files import private_folder, privately
+from consilience.lab.cli.main import app
+from consilience.lab.runs.ledger import Ledger
 from consilience.learners import make
 from consilience.messages.schema import Public
 from consilience.site import EVERYTHING, PartySite

@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from consilience.cli.main import app
 from consilience.errors import InvalidInput, RunFailed
 from consilience.federation.forming import negotiate
+from consilience.lab.cli.main import app
 from consilience.messages.replies import Failure
 from consilience.messages.scores import ClassSums
 from consilience.privacy.accounting.budget import Budget

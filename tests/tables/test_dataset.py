@@ -5,8 +5,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from consilience.data import Dataset
 from consilience.errors import InvalidInput
+from consilience.lab.data import Dataset
 
 
 def make(**changes: Any) -> Dataset:

@@ -20,8 +20,8 @@ from sklearn.preprocessing import FunctionTransformer, StandardScaler
 from sklearn.svm import SVR
 
 from consilience import Federation, Party, auto, avg, ensemble_distillation, mean
-from consilience.data import read_rows
 from consilience.errors import InvalidInput
+from consilience.lab.data import read_rows
 from consilience.messages.schema import Public
 from consilience.methods.model_exchange.protocols import averaged_distillation
 from consilience.models.encoders import encoders

@@ -15,9 +15,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyarrow import csv, parquet
 
-from consilience.data import load, load_table, read_rows
-from consilience.data.files import read_archive, read_bytes
 from consilience.errors import InvalidInput
+from consilience.lab.data import load, load_table, read_rows
+from consilience.lab.data.downloads import read_archive, read_bytes
 
 
 def write(path: Path, **columns: list) -> Path:
@@ -354,7 +354,7 @@ def test_a_parquet_that_would_not_fit_is_not_unpacked(tmp_path: Path) -> None:
 def test_a_packed_file_that_would_not_fit_is_not_unpacked(
     tmp_path: Path, suffix: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("consilience.data.files.spare_memory", lambda: 70_000_000)
+    monkeypatch.setattr("consilience.lab.data.downloads.spare_memory", lambda: 70_000_000)
     pack = {".gz": gzip.compress, ".xz": lzma.compress}[suffix]
     (tmp_path / f"images{suffix}").write_bytes(pack(bytes(36_000_000)))
     (tmp_path / f"few{suffix}").write_bytes(pack(bytes(1_000)))

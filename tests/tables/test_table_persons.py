@@ -11,10 +11,10 @@ import pytest
 import sklearn.datasets
 from typer.testing import CliRunner
 
-from consilience.cli.main import app
-from consilience.data import load_table
-from consilience.data.files import data_home
 from consilience.errors import InvalidInput
+from consilience.lab.cli.main import app
+from consilience.lab.data import load_table
+from consilience.lab.data.downloads import data_home
 from consilience.site import read_party
 from consilience.tables.check import check_table
 from consilience.tables.persons import check_persons
@@ -197,7 +197,7 @@ def test_commands_say_it_before_they_write_or_run(
     status, said = call("run", "study.toml", "--quick", "--out", "run")
     assert status == 2 and "names persons" in said and not Path("run").exists()
     monkeypatch.setattr(
-        "consilience.cli.commands.start_run", lambda spec, *_: print(spec.data.options)
+        "consilience.lab.cli.commands.start_run", lambda spec, *_: print(spec.data.options)
     )
     status, said = call("run", "study.toml", "--rows-are-independent")
     assert status == 0 and "'rows_are_independent': True" in said

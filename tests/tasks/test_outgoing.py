@@ -27,7 +27,7 @@ NO_TASKS = {
     "checks/protocol_case.py self",
     "context",
     "copy_context()",
-    "federation/estimators.py federation",
+    "lab/estimators.py federation",
     "report/live/server.py server",
     "subprocess",
 }

@@ -7,7 +7,7 @@ import pytest
 
 from consilience.aggregation import avg, density_ratio
 from consilience.aggregation.base import Stack
-from consilience.aggregation.references import class_holders
+from consilience.lab.experiments.oracles import class_holders
 from consilience.messages.scores import DensityRatios, LogOdds, RowCount
 from consilience.methods.comparison_rules.rivals import fedgo, ratios_alone
 from consilience_papers.theory import GaussianParties

@@ -17,10 +17,10 @@ from hypothesis import strategies as st
 from sklearn.naive_bayes import GaussianNB
 
 from consilience import Party
-from consilience.cli.console import PlainConsole
-from consilience.cli.output import handle_errors, say, write_json
-from consilience.data import Holdings, draw
 from consilience.errors import InvalidInput, KnowledgeRefused, as_cell, as_json, odd_name, visible
+from consilience.lab.cli.console import PlainConsole
+from consilience.lab.cli.output import handle_errors, say, write_json
+from consilience.lab.data import Holdings, draw
 from consilience.messages.replies import Description, Metrics
 from consilience.messages.schema import VERSION, Agreement, Public
 from consilience.messages.wire import encode
@@ -126,8 +126,8 @@ def test_tables_do_nothing_to_a_terminal(capsys: pytest.CaptureFixture[str]) -> 
 
 
 def test_progress_shows_labels_that_look_like_markup() -> None:
-    from consilience.cli.progress import Picture
-    from consilience.experiments import Progress, parse_spec
+    from consilience.lab.cli.progress import Picture
+    from consilience.lab.experiments import Progress, parse_spec
 
     document = {"name": "x", "methods": [{"aggregate": "avg", "label": "[/red]"}],
                 "data": {"name": "digits", "public": 50}, "models": [{"name": "knn"}]}  # fmt: skip
@@ -207,8 +207,8 @@ def test_a_picture_of_names_that_look_like_formulas() -> None:
 
 
 def test_a_configuration_written_back_is_seen_and_the_same() -> None:
-    from consilience.experiments import parse_spec
-    from consilience.report.toml import to_toml
+    from consilience.lab.experiments import parse_spec
+    from consilience.lab.report.toml import to_toml
 
     data = {"name": "csv", "path": "a\u202e\x7f\U000e0041.csv", "target": "ill", "public": 50}
     document = {"name": "x", "methods": ["avg"], "data": data, "models": [{"name": "knn"}]}

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from consilience.cli.output import (
+from consilience.errors import command
+from consilience.lab.cli.output import (
     Debug,
     Json,
     Port,
@@ -21,7 +22,6 @@ from consilience.cli.output import (
     tables,
     write_json,
 )
-from consilience.errors import command
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-    from consilience.cli.output import CommandContext
     from consilience.deployment.coordinator.status import Status
+    from consilience.lab.cli.output import CommandContext
 
 coordinator = typer.Typer(
     name="coordinator",
@@ -273,7 +273,7 @@ def begin_without(
     """
     from consilience.deployment.coordinator.parties import leave, note_on_sums
     from consilience.deployment.coordinator.process import start_coordinator
-    from consilience.federation.leaving import READABLE
+    from consilience.lab.runs.leaving import READABLE
 
     note = note_on_sums(folder)
     aside = leave(folder, names)

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from consilience.cli.output import (
+from consilience.errors import command
+from consilience.lab.cli.output import (
     Debug,
     Json,
     Port,
@@ -22,7 +23,6 @@ from consilience.cli.output import (
     tables,
     write_json,
 )
-from consilience.errors import command
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -139,7 +139,7 @@ def predict(
 ) -> None:
     """Predict with the model that the party holds: a CSV of classes and their probabilities, or of values."""
     with handle_errors(debug):
-        from consilience.cli.predict import answer, of_party
+        from consilience.lab.cli.predict import answer, of_party
 
         answer(of_party(file), data, out, alone=alone)
 

@@ -22,7 +22,7 @@ from pydantic import AwareDatetime, Field, ValidationError
 
 from consilience.errors import InvalidInput, RunFailed
 from consilience.files import FORMAT, check_format, read_text, write_whole
-from consilience.validation.sections import Address, Section, first_of
+from consilience.lab.config.sections import Address, Section, first_of
 
 MOST_BYTES = 100_000
 """Bytes of an invitation, at most: certificates are small."""

@@ -228,7 +228,9 @@ def detached(command: Sequence[str], folder: Path, log: Path) -> int:
     Raises:
         InvalidInput, RunFailed: it ended before that, with this error; its other words are in the log.
     """
-    main = "import sys; from consilience.cli.main import main; sys.argv[0] = 'consilience'; main()"
+    main = (
+        "import sys; from consilience.lab.cli.main import main; sys.argv[0] = 'consilience'; main()"
+    )
     private_folder(folder)
     without_links(folder)
     begun = log.stat().st_size if log.exists() else 0

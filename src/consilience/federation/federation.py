@@ -9,7 +9,6 @@ from typing import Any, Literal
 
 import numpy as np
 
-from consilience.diagnostics.public_coverage import PublicCoverage, measure_coverage
 from consilience.errors import InvalidInput
 from consilience.federation.driver import (
     CompletedRound,
@@ -27,6 +26,7 @@ from consilience.federation.forming import (
     negotiate,
 )
 from consilience.federation.history import History
+from consilience.lab.diagnostics.coverage import PublicCoverage, measure_coverage
 from consilience.messages.replies import Description, Metrics
 from consilience.messages.schema import Agreement, Public
 from consilience.models.encoders.encoders import find_encoder

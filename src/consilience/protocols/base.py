@@ -11,6 +11,7 @@ from typing import Any, Concatenate, Generic, Literal, ParamSpec, cast
 from consilience.aggregation import Aggregator, ConsensusUpdate, auto
 from consilience.aggregation.guard import Guard
 from consilience.errors import InvalidInput
+from consilience.lab.config.options import check_arguments
 from consilience.messages.schema import Agreement, Public
 from consilience.methods.compression.codec import Codec
 from consilience.numerics.outcomes import outcome_of
@@ -22,7 +23,6 @@ from consilience.protocols.sampling import inclusion, party_count
 from consilience.tasks.base import NetworkView, Task, TaskGroup
 from consilience.tasks.predictions import PredictPublic
 from consilience.tasks.scores import score_task
-from consilience.validation.options import check_arguments
 
 P = ParamSpec("P")
 

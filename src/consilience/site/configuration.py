@@ -30,6 +30,16 @@ from typing import Any, Self
 from pydantic import Field, PrivateAttr, ValidationError, model_validator
 
 from consilience.errors import ConsilienceError, InvalidInput
+from consilience.lab.config.sections import (
+    Address,
+    Flag,
+    Name,
+    Open,
+    Section,
+    Whole,
+    first_of,
+    read_toml,
+)
 from consilience.learners import Learner, make, trusting
 from consilience.messages.schema import Public
 from consilience.models.encoders.encoders import find_encoder
@@ -48,16 +58,6 @@ from consilience.tables.files.columns import load_column
 from consilience.tables.load import read_rows
 from consilience.tables.targets import OutcomeSpec
 from consilience.validation.arrays import Array
-from consilience.validation.sections import (
-    Address,
-    Flag,
-    Name,
-    Open,
-    Section,
-    Whole,
-    first_of,
-    read_toml,
-)
 
 
 class ModelSpec(Open):

@@ -9,6 +9,8 @@ from typing import Annotated, Any, Literal, get_args
 from pydantic import AfterValidator, Field, PlainValidator
 
 from consilience.errors import InvalidInput, KnowledgeRefused, nearest
+from consilience.lab.config.options import check_arguments
+from consilience.lab.config.sections import Flag, Number, Whole
 from consilience.messages.replies import Metrics
 from consilience.methods.parameters.tasks import DescribeParameters
 from consilience.numerics.coarse_ratios import Coarseness
@@ -19,8 +21,6 @@ from consilience.site.privacy_limits import PrivacyLimits
 from consilience.tasks.base import Task, TaskGroup, task_types
 from consilience.tasks.lifecycle import Evaluate, Join, TakePublic
 from consilience.tasks.scores import CompareCoarsely, ScoreCertainty, SelectPublic
-from consilience.validation.options import check_arguments
-from consilience.validation.sections import Flag, Number, Whole
 
 GROUPS = get_args(TaskGroup)
 """What a party may allow; tasks say which of them they come with. With ``"predictions"`` leave: what the

@@ -14,6 +14,7 @@ from pydantic import Field, model_validator
 from safetensors import SafetensorError, safe_open
 
 from consilience.errors import KnowledgeRefused, RunFailed
+from consilience.lab.config.sections import Number, Section
 from consilience.messages.replies import Predictions
 from consilience.party.state import RELEASED, read_about
 from consilience.privacy.accounting.budget import Budget, Noise
@@ -23,7 +24,6 @@ from consilience.privacy.accounting.stage import Accountant
 from consilience.site.audit import AUDIT, read_log
 from consilience.site.state import current_state
 from consilience.tasks.base import Task, task_types
-from consilience.validation.sections import Number, Section
 
 
 def spending(state: Path, limits: PrivacyLimits, *, after: str | None = None) -> dict[str, Any]:

@@ -8,10 +8,10 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
+from consilience.lab.config.sections import Flag, Number, Section
 from consilience.tables.columns import Lenient
 from consilience.tables.load import load_own, load_unlabelled
 from consilience.validation.labels import Kind
-from consilience.validation.sections import Flag, Number, Section
 
 Share = Annotated[Number, Field(gt=0, lt=1)]
 
@@ -20,7 +20,7 @@ class PrivateDataSpec(Section):
     """The party's own rows.
 
     Attributes:
-        path: a ``.csv``, ``.parquet``, ``.xlsx`` or ``.npz`` file, as :func:`consilience.data.load_table`
+        path: a ``.csv``, ``.parquet``, ``.xlsx`` or ``.npz`` file, as :func:`consilience.lab.data.load_table`
             reads it; a frozen model needs none.
         labels: whether the rows have labels; without them the party learns only, and what it is measured on
             is a file of labelled rows, ``test``, or nothing.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from consilience.validation.sections import write_new
+from consilience.lab.config.sections import write_new
 
 TEMPLATE = """\
 # A party of a federation. File names are relative to this file.

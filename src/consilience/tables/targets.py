@@ -12,6 +12,7 @@ import numpy as np
 from pydantic import Field, model_validator
 
 from consilience.errors import InvalidInput
+from consilience.lab.config.sections import Number, Section, Whole
 from consilience.numerics.outcomes import MOST_EDGES, Outcome, Quantiles, Survival
 from consilience.tables.dataset import Dataset, as_texts
 from consilience.tables.outcomes.several_labels import MultiLabel, rarest
@@ -21,7 +22,6 @@ from consilience.tables.texts import Mark, is_number, number_text, read_texts
 from consilience.validation.arrays import Array
 from consilience.validation.labels import Kind
 from consilience.validation.numbers import numbers_only
-from consilience.validation.sections import Number, Section, Whole
 
 
 class LabelColumns(tuple[str, ...]):

@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from consilience.data import load
-from consilience.data.partition import iid, mixing
+from consilience.lab.data import load
+from consilience.lab.data.partition import iid, mixing
 from consilience.learners import Learner, make
 from consilience.numerics.randomness import stream
 from consilience.party.party import Party

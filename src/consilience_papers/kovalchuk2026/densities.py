@@ -11,8 +11,8 @@ from sklearn.metrics import roc_auc_score
 
 from consilience.aggregation import Aggregator
 from consilience.aggregation.base import Stack
-from consilience.experiments import SimulatedParties
 from consilience.federation.federation import Federation
+from consilience.lab.experiments import SimulatedParties
 from consilience.messages.scores import LogDensities
 from consilience.protocols import ensemble_distillation
 from consilience.validation.arrays import Array

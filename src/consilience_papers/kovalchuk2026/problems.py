@@ -20,8 +20,8 @@ from typing import Any
 import numpy as np
 
 from consilience.aggregation import AGGREGATORS, Aggregator, suwa
-from consilience.aggregation.references import class_holders
-from consilience.experiments import SimulatedParties, gather, parse_spec
+from consilience.lab.experiments import SimulatedParties, gather, parse_spec
+from consilience.lab.experiments.oracles import class_holders
 
 PARTIES = 10
 

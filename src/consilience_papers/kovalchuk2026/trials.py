@@ -10,10 +10,10 @@ import numpy as np
 
 from consilience.aggregation import Aggregator
 from consilience.errors import QuorumLost, RunFailed
-from consilience.experiments import SimulatedParties
-from consilience.experiments.error_parts import teacher_parts
 from consilience.federation.federation import Federation
 from consilience.federation.history import History
+from consilience.lab.diagnostics.error_parts import teacher_parts
+from consilience.lab.experiments import SimulatedParties
 from consilience.messages.replies import Metrics
 from consilience.methods.compression.codec import chain, quantized, zstd
 from consilience.methods.parameters.scaffold import scaffold

@@ -108,7 +108,7 @@ def _uniform(dimensions: int, target: Callable[[Array], Array]) -> Any:
 
 @cache
 def _mnist() -> tuple[Array, Array, Array, Array]:
-    from consilience.data import load
+    from consilience.lab.data import load
 
     data = load("mnist").flat()
     X, X_test = (np.array(rows, dtype=np.float64) for rows in (data.X, data.X_test))

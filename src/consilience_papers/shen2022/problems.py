@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from consilience.data import load, partition
+from consilience.lab.data import load, partition
 from consilience.learners import Learner, make
 from consilience.methods.functional_boosting.boosted import Boosted
 from consilience.numerics.randomness import stream

@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.metrics import roc_auc_score
 
-from consilience.data import Dataset, load, partition, take_public
 from consilience.federation.federation import Federation
+from consilience.lab.data import Dataset, load, partition, take_public
 from consilience.learners import Learner, make
 from consilience.methods.functional_boosting.boosted import Boosted
 from consilience.methods.functional_boosting.protocol import functional_gradient_boosting

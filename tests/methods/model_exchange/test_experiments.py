@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from consilience.cli.predict import kept, predictions
 from consilience.errors import InvalidInput
-from consilience.experiments import Ledger, gather, parse_spec, resume, start
-from consilience.report import read_results, verdict, write_report
-from consilience.report.toml import to_toml
+from consilience.lab.cli.predict import kept, predictions
+from consilience.lab.experiments import Ledger, gather, parse_spec, resume, start
+from consilience.lab.report import read_results, verdict, write_report
+from consilience.lab.report.toml import to_toml
 from helpers.configurations import spec_with
 
 pytestmark = pytest.mark.usefixtures("sketched")
@@ -177,7 +177,7 @@ def test_every_agent_sends_one_model_a_round_and_is_sent_the_others(run: Path) -
 def test_resumed_equals_straight(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Stopped after round 1 of 3. By a clock that stands still every round has its checkpoint."""
     monkeypatch.setattr(
-        "consilience.experiments.method_run.time", SimpleNamespace(perf_counter=lambda: 0.0)
+        "consilience.lab.experiments.method_run.time", SimpleNamespace(perf_counter=lambda: 0.0)
     )
     spec = spec_with(
         CONFIG, methods=["averaged_distillation"], protocol__rounds=3, checkpoint_seconds=0, seeds=2

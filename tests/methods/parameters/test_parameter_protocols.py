@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from consilience.errors import InvalidInput
-from consilience.experiments import start
-from consilience.report import read_results
+from consilience.lab.experiments import start
+from consilience.lab.report import read_results
 from helpers.configurations import spec_with
 
 pytest.importorskip("torch")

@@ -11,7 +11,7 @@ import pytest
 
 from consilience import Federation, Party, density_ratio, ensemble_distillation
 from consilience.errors import InvalidInput, MissingExtra
-from consilience.experiments import gather, parse_spec
+from consilience.lab.experiments import gather, parse_spec
 from consilience.learners import ForeignCode, make, trusting
 from consilience.models.encoders import encoders
 from consilience.models.encoders.encoders import RowEncoder, find_encoder

@@ -61,7 +61,7 @@ def test_estimators_of_trusted_packages_need_no_word(name: str) -> None:
         "sklearn.datasets:fetch_openml",
         "sklearn.datasets._base:Path",
         "sklearn.preprocessing:StandardScaler",
-        "consilience.cli.main:main",
+        "consilience.lab.cli.main:main",
         "consilience.models.files.trust:import_module",
         "consilience.models.torch.words:hashed_words",
     ],

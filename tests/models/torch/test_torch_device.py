@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from consilience.data import load
 from consilience.errors import InvalidInput
+from consilience.lab.data import load
 from consilience.learners import GradientCorrection, Learner, TorchRecipe, as_learner, make
 from consilience.methods.functional_boosting.weak_fits import SobolevTraining
 from consilience.models.torch.batching import BatchScheduler

@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 
 from consilience import Federation, Party, avg, ensemble_distillation
-from consilience.data import load
 from consilience.errors import InvalidInput, KnowledgeRefused, MissingExtra
+from consilience.lab.data import load
 from consilience.learners import make
 from consilience.messages.schema import Public
 from consilience.methods.model_exchange.protocols import averaged_distillation

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from consilience.cli.main import app
 from consilience.errors import InvalidInput
+from consilience.lab.cli.main import app
 from consilience.numerics.randomness import NoiseSource, Normal
 from consilience.privacy.accounting.budget import Budget
 from consilience.privacy.accounting.losses import NoisyTraining

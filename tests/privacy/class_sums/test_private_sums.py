@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from consilience.errors import InvalidInput
-from consilience.experiments import start
-from consilience.experiments.configuration import parse_spec
-from consilience.report import read_results, write_report
+from consilience.lab.config.reading import parse_spec
+from consilience.lab.experiments import start
+from consilience.lab.report import read_results, write_report
 
 pytestmark = pytest.mark.usefixtures("sketched")
 

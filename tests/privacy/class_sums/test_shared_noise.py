@@ -16,8 +16,9 @@ from sklearn.naive_bayes import GaussianNB
 from consilience import Federation, LocalNetwork, Party
 from consilience.deployment.certificates import make_key
 from consilience.errors import InvalidInput, QuorumLost
-from consilience.experiments import start
-from consilience.experiments.configuration import parse_spec
+from consilience.lab.config.reading import parse_spec
+from consilience.lab.experiments import start
+from consilience.lab.report import read_results
 from consilience.messages.schema import Public
 from consilience.messages.scores import ClassSums
 from consilience.messages.sums import Sum
@@ -31,7 +32,6 @@ from consilience.privacy.class_sums.tasks import SumClasses, public_basis
 from consilience.privacy.secure_aggregation.party import checked_roster
 from consilience.privacy.secure_aggregation.rounds import SecureAggregation, SumsNetwork
 from consilience.protocols import ensemble_distillation, protocol
-from consilience.report import read_results
 from consilience.site import Limits, PartySite
 from consilience.site.privacy_limits import spending
 from helpers.party_sites import SiteNetwork

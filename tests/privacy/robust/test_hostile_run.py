@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from consilience.errors import RunFailed
-from consilience.experiments import parse_spec, resume, start
-from consilience.federation.run_folder import locked
+from consilience.lab.experiments import parse_spec, resume, start
+from consilience.lab.runs.folder import locked
 from test_files import journal
 
 CONFIG = """

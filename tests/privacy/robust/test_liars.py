@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from consilience.errors import InvalidInput
-from consilience.experiments import Ledger, parse_spec, start
-from consilience.report import read_results
+from consilience.lab.experiments import Ledger, parse_spec, start
+from consilience.lab.report import read_results
 
 CONFIG = """
 name = "liars"

@@ -9,8 +9,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from consilience.data import load_table, read_rows
 from consilience.errors import InvalidInput
+from consilience.lab.data import load_table, read_rows
 from consilience.tables.files.columns import read_table
 
 TEXT = "name;größe;ort\na;1,5;Köln\nb;;München\nc;2,5;?\n"

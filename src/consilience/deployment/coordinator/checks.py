@@ -17,9 +17,9 @@ from consilience.deployment.coordinator.gate import check_free
 from consilience.deployment.processes import running
 from consilience.errors import InvalidInput, command
 from consilience.federation.forming import borne
-from consilience.federation.ledger import Ledger
-from consilience.federation.run_folder import LEDGER
 from consilience.files import inside, without_links
+from consilience.lab.runs.folder import LEDGER
+from consilience.lab.runs.ledger import Ledger
 from consilience.networks.flower.internals import flwr
 from consilience.tasks.lifecycle import TakePublic
 

@@ -32,22 +32,13 @@ from pydantic import Field, ValidationError, field_validator
 
 from consilience.aggregation import Aggregator
 from consilience.aggregation.guard import SecretLabels
-from consilience.data import read_rows
 from consilience.deployment.certificates import public_key
 from consilience.deployment.coordinator.pace import PaceSpec
 from consilience.deployment.invitation import PLAIN
 from consilience.errors import InvalidInput, command
-from consilience.federation.run_folder import CONFIGURATION as CONFIG
-from consilience.federation.run_folder import read_configuration, store_configuration
-from consilience.messages.schema import Public
-from consilience.messages.scores import Score
-from consilience.numerics.encoder import LONGEST_KEY
-from consilience.protocols import Protocol
-from consilience.protocols.methods import INFORMED, MethodSpec, ProtocolSpec, protocol_for
-from consilience.protocols.robustness import RobustnessSpec, mixed
-from consilience.tables.load import load_own
-from consilience.tasks.scores import score_task
-from consilience.validation.sections import (
+from consilience.lab.config.methods import INFORMED, MethodSpec, ProtocolSpec, protocol_for
+from consilience.lab.config.robustness import RobustnessSpec, mixed
+from consilience.lab.config.sections import (
     Address,
     Name,
     Quorum,
@@ -56,6 +47,15 @@ from consilience.validation.sections import (
     first_of,
     read_toml,
 )
+from consilience.lab.data import read_rows
+from consilience.lab.runs.folder import CONFIGURATION as CONFIG
+from consilience.lab.runs.folder import read_configuration, store_configuration
+from consilience.messages.schema import Public
+from consilience.messages.scores import Score
+from consilience.numerics.encoder import LONGEST_KEY
+from consilience.protocols import Protocol
+from consilience.tables.load import load_own
+from consilience.tasks.scores import score_task
 
 CONFIGURATION = "coordinator.toml"
 

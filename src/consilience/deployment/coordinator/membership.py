@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 
 from consilience.errors import InvalidInput
 from consilience.federation.forming import check_classes_fixed, lacking_public, too_large_for
-from consilience.federation.ledger import Ledger
+from consilience.lab.runs.ledger import Ledger
 from consilience.messages.replies import Description, Failure, Replies
 from consilience.messages.schema import Agreement, Public
 from consilience.messages.wire import decode

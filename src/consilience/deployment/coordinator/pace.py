@@ -10,10 +10,10 @@ from pydantic import Field
 from consilience.aggregation import Aggregator
 from consilience.aggregation.lateness import LastAnswers
 from consilience.errors import InvalidInput
+from consilience.lab.config.sections import Section, Whole
 from consilience.protocols import Protocol
 from consilience.protocols.rounds import SECURE
 from consilience.validation.arrays import Array
-from consilience.validation.sections import Section, Whole
 
 
 class PaceSpec(Section):

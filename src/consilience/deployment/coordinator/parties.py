@@ -37,13 +37,13 @@ from consilience.deployment.invitation import (
     read_invitation,
 )
 from consilience.errors import InvalidInput, command, nearest
-from consilience.federation.leaving import keep_record, record_of
-from consilience.federation.ledger import Ledger
-from consilience.federation.run_folder import LEDGER
 from consilience.files import write_whole
+from consilience.lab.config.sections import first_of, read_toml
+from consilience.lab.runs.folder import LEDGER
+from consilience.lab.runs.leaving import keep_record, record_of
+from consilience.lab.runs.ledger import Ledger
 from consilience.protocols import PROTOCOLS
 from consilience.protocols.rounds import SECURE
-from consilience.validation.sections import first_of, read_toml
 
 _ANSWERED, _USED = "answered", "used"
 

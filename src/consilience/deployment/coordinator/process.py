@@ -30,10 +30,10 @@ from consilience.deployment.coordinator.status import round_line
 from consilience.deployment.coordinator.superlink import ASK_EVERY, SuperLink
 from consilience.deployment.processes import Processes, free_port
 from consilience.errors import InvalidInput, RunFailed, command
-from consilience.federation.leaving import certify
-from consilience.federation.ledger import Ledger
-from consilience.federation.run_folder import LEDGER
 from consilience.files import PART, privately, write_whole
+from consilience.lab.runs.folder import LEDGER
+from consilience.lab.runs.leaving import certify
+from consilience.lab.runs.ledger import Ledger
 
 FRUITLESS = 3
 """Runs that end without a round and without a reason, one after another, before it is given up."""

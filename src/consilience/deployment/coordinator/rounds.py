@@ -1,6 +1,6 @@
 """The rounds of a deployed federation: recorded one by one, and resumed after any crash.
 
-The run folder is described in :mod:`consilience.federation.run_folder`; beside it ``outcome.json`` says how
+The run folder is described in :mod:`consilience.lab.runs.folder`; beside it ``outcome.json`` says how
 the run ended, and ``stage.json``, while it goes on, which parties are being asked for what.
 
 A run can go on after every round. A party writes its state with every answer, and every request says which
@@ -31,9 +31,9 @@ from consilience.deployment.coordinator.membership import MembershipNetwork, agr
 from consilience.errors import ConsilienceError, InvalidInput, RunFailed
 from consilience.federation.driver import CompletedRound, drive, measured_rounds
 from consilience.federation.federation import Federation
-from consilience.federation.ledger import Ledger
-from consilience.federation.run_folder import LEDGER, locked
 from consilience.files import write_whole
+from consilience.lab.runs.folder import LEDGER, locked
+from consilience.lab.runs.ledger import Ledger
 from consilience.messages.replies import Failure, Metrics
 from consilience.messages.wire import decode, encode
 from consilience.networks.incoming import task_names

@@ -18,8 +18,8 @@ from consilience.deployment.coordinator.rounds import ending, stage
 from consilience.deployment.coordinator.superlink import connected
 from consilience.deployment.processes import held, running
 from consilience.errors import InvalidInput, command
-from consilience.federation.ledger import Ledger
-from consilience.federation.run_folder import LEDGER
+from consilience.lab.runs.folder import LEDGER
+from consilience.lab.runs.ledger import Ledger
 from consilience.messages.replies import Metrics
 from consilience.tasks.base import task_types
 from consilience.tasks.lifecycle import TakePublic

@@ -15,8 +15,8 @@ from typing import Any
 
 from consilience.deployment.processes import BIN, Processes, environment
 from consilience.errors import RunFailed
-from consilience.federation.run_folder import is_locked
 from consilience.files import write_whole
+from consilience.lab.runs.folder import is_locked
 
 ASK_EVERY = 15.0
 """Seconds between looks at how the run does; where nobody holds its folder, by a command that costs two."""

@@ -12,7 +12,7 @@ from consilience.deployment.coordinator.configuration import CONFIGURATION
 from consilience.deployment.invitation import NAMES, PLAIN, check_party_name
 from consilience.errors import InvalidInput, command
 from consilience.federation.forming import borne
-from consilience.validation.sections import check_address, write_new
+from consilience.lab.config.sections import check_address, write_new
 
 TEMPLATE = """\
 # The coordinator of a federation. File names are relative to this file.

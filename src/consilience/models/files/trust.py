@@ -90,7 +90,7 @@ def trusting(
     """Trust names: inside of the block, models are imported and called wherever their code is from.
 
     It holds for every function of consilience that makes models by name: :func:`consilience.learners.make`,
-    :func:`consilience.experiments.start`, :func:`consilience.experiments.resume`, ….
+    :func:`consilience.lab.experiments.start`, :func:`consilience.lab.experiments.resume`, ….
 
     Args:
         yes: ``False`` takes it back.

@@ -7,7 +7,7 @@ from typing import Annotated, cast, get_args
 
 import typer
 
-from consilience.cli.output import (
+from consilience.lab.cli.output import (
     Debug,
     Json,
     check_target,
@@ -52,7 +52,7 @@ def plan(
 ) -> None:
     """Say what ε buys with each mechanism, and simulate it on the public rows."""
     with handle_errors(debug):
-        from consilience.data import read_rows
+        from consilience.lab.data import read_rows
         from consilience.messages.schema import Public
         from consilience.privacy.accounting.budget import Budget
         from consilience.privacy.class_sums.plan import (

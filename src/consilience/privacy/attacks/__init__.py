@@ -2,5 +2,5 @@
 
 Numerics are functions on arrays: :mod:`~consilience.privacy.attacks.membership` tells members from others by
 shadow parties, and :mod:`~consilience.privacy.attacks.class_shares` how many rows a party has of each class.
-:func:`~consilience.checks.attacks.finished_run.attack_run` makes them on a run folder.
+:func:`~consilience.lab.diagnostics.attack_run.attack_run` makes them on a run folder.
 """

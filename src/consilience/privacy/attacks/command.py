@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from consilience.cli.output import (
+from consilience.lab.cli.output import (
     Debug,
     Json,
     check_target,
@@ -20,7 +20,7 @@ from consilience.cli.output import (
     tables,
     write_json,
 )
-from consilience.cli.trust import Trust, allowing
+from consilience.lab.cli.trust import Trust, allowing
 
 attacks = typer.Typer(suggest_commands=False)
 
@@ -69,10 +69,10 @@ def attack(
         from rich.table import Table
         from rich.text import Text
 
-        from consilience.checks.attacks.finished_run import attack_run
-        from consilience.experiments import stored_spec
-        from consilience.federation.run_folder import read_configuration, run_of
-        from consilience.report import write_report
+        from consilience.lab.diagnostics.attack_run import attack_run
+        from consilience.lab.experiments import stored_spec
+        from consilience.lab.report import write_report
+        from consilience.lab.runs.folder import read_configuration, run_of
 
         check_target(json_to)
         run = run_of(folder)
@@ -106,7 +106,7 @@ def _shown() -> Iterator[Callable[[str, int, int], None]]:
     """Show how many shadows are done: a bar on a terminal, a line now and then elsewhere."""
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
-    from consilience.cli.console import PlainConsole
+    from consilience.lab.cli.console import PlainConsole
 
     console = PlainConsole(stderr=True)
     if not console.is_terminal:

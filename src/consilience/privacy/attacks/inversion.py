@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from consilience.experiments import SimulatedParties
+from consilience.lab.experiments import SimulatedParties
 from consilience.messages.replies import Predictions
 from consilience.numerics.density import median_of, squared_distances
 from consilience.privacy.attacks.shadows import RecordedNetwork

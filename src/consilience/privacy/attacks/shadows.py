@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from consilience.errors import InvalidInput, RunFailed
-from consilience.experiments import SimulatedParties
+from consilience.lab.experiments import SimulatedParties
 from consilience.messages.base import PartyMessage
 from consilience.messages.replies import Failure, Predictions
 from consilience.networks import LocalNetwork

@@ -21,6 +21,7 @@ from scipy.special import softmax, xlogy
 
 from consilience.aggregation import onto_simplex
 from consilience.errors import InvalidInput, nearest
+from consilience.lab.config.sections import Name, Section, Whole
 from consilience.messages.replies import Failure, Predictions
 from consilience.messages.schema import LARGEST, PRECISION
 from consilience.messages.scores import CalibrationSums, ClassRatios, PublicScores
@@ -31,7 +32,6 @@ from consilience.numerics.randomness import stream
 from consilience.tasks.base import Task
 from consilience.validation.arrays import Array
 from consilience.validation.printing import prints_no_rows
-from consilience.validation.sections import Name, Section, Whole
 
 _LEAST = 1e-6
 """Least probability that a logit is taken of."""

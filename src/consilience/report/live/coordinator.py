@@ -22,10 +22,10 @@ from consilience.deployment.coordinator.status import PartyStatus, Status, coord
 from consilience.deployment.coordinator.superlink import connected
 from consilience.deployment.processes import running
 from consilience.federation.history import MAIN_METRICS
-from consilience.federation.ledger import Ledger
-from consilience.federation.run_folder import CONFIGURATION as STORED
-from consilience.federation.run_folder import LEDGER
-from consilience.report.html import render
+from consilience.lab.report.html import render
+from consilience.lab.runs.folder import CONFIGURATION as STORED
+from consilience.lab.runs.folder import LEDGER
+from consilience.lab.runs.ledger import Ledger
 from consilience.report.live.chart import Chart, line_chart
 from consilience.report.live.open_metrics import Sample
 from consilience.report.live.server import View, stamp

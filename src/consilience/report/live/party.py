@@ -13,10 +13,10 @@ from consilience.deployment.party.connection import STALE, connected_now, idle_s
 from consilience.deployment.party.process import REFUSALS, folder_of, party_status
 from consilience.deployment.processes import running
 from consilience.errors import InvalidInput
+from consilience.lab.report.html import render
 from consilience.party.mixed_model import Choice
 from consilience.party.state import read_choices
 from consilience.privacy.accounting.ledger import FOLDER
-from consilience.report.html import render
 from consilience.report.live.chart import Chart, line_chart
 from consilience.report.live.open_metrics import Sample
 from consilience.report.live.server import View, stamp

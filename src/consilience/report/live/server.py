@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import urlsplit
 
 from consilience.errors import ConsilienceError, InvalidInput, MissingExtra
-from consilience.report.html import render
+from consilience.lab.report.html import render
 from consilience.report.live.open_metrics import Sample, open_metrics
 
 if TYPE_CHECKING:
@@ -304,7 +304,7 @@ def _name(host: str) -> str:
 @cache
 def _asset(name: str) -> bytes:
     """The content of an asset."""
-    folder = resources.files("consilience.report") / "templates"
+    folder = resources.files("consilience.lab.report") / "templates"
     return b"\n".join((folder / file).read_bytes() for file in ASSETS[name][1])
 
 

@@ -1,0 +1,1 @@
+"""Experiments: configurations, data, runs, diagnostics, reports and their command line."""

@@ -1,0 +1,368 @@
+"""Predictions of a model that a run kept, or a party."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import closing
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import typer
+
+from consilience.deployment.coordinator.configuration import deployed_spec
+from consilience.errors import InvalidInput, KnowledgeRefused, RunFailed, as_cell, command, nearest
+from consilience.files import read_text
+from consilience.lab.cli.output import say, write_text
+from consilience.lab.cli.trust import allowing
+from consilience.lab.config.methods import BASELINES
+from consilience.lab.data import read_rows
+from consilience.lab.experiments import Ledger, Spec, stored_spec
+from consilience.lab.experiments.setup import Scaling
+from consilience.lab.runs.folder import (
+    LEDGER,
+    file_name,
+    model_folder,
+    public_file,
+    read_configuration,
+    run_of,
+)
+from consilience.learners import Model, foreign_code, make
+from consilience.messages.replies import SharedModel
+from consilience.messages.schema import MOST_CLASSES, Agreement, Public
+from consilience.messages.wire import decode
+from consilience.models.encoders.encoders import find_encoder, with_text_columns
+from consilience.models.files.transfer import unpack
+from consilience.models.fixed import Frozen
+from consilience.numerics.outcomes import outcome_of
+from consilience.party.shared_space import SharedSpace, shared_space
+from consilience.party.state import read_mixture
+from consilience.protocols import RoundState
+from consilience.site import read_party, read_session
+from consilience.tables.outcomes.per_label import suited_to
+from consilience.validation.table_schema import Schema
+
+WAIT = 60.0
+"""Seconds that a party's answer is waited for, which holds its state."""
+
+
+@dataclass(frozen=True)
+class Kept:
+    """A model that was kept, loaded.
+
+    Attributes:
+        model: ready to predict.
+        schema: the columns it was trained on, where they had names.
+        row_shape: the shape of one row, empty for texts; ``None`` where it is not known.
+        scaling: what was done to every row before training; ``None`` if nothing was.
+        about: whose it is and of what, for people.
+        rename: name of a column in the party's files to the name that the schema has for it.
+        units: name in the schema to a factor on the numbers of the party's files, or a scale of temperature.
+    """
+
+    model: Model
+    schema: Schema | None
+    row_shape: tuple[int, ...] | None
+    scaling: Scaling | None
+    about: str
+    rename: Mapping[str, str] = field(default_factory=dict)
+    units: Mapping[str, float | str] = field(default_factory=dict)
+
+
+def kept(
+    run: Path,
+    party: str,
+    method: str | None = None,
+    seed: int | None = None,
+    *,
+    trust: bool = False,
+) -> Kept:
+    """Load a party's model.
+
+    Args:
+        run: the run folder.
+        party: whose model.
+        method: label of the method; by default the last one in the configuration that is not a baseline.
+        seed: by default the first.
+        trust: whether a model of code beyond the trusted packages may be imported and run.
+
+    Raises:
+        ForeignCode: it is of such code, which is not trusted; nothing of it was imported.
+        InvalidInput: no such run, method, seed or party, with the nearest that there is.
+        RunFailed: the model is damaged.
+    """
+    run = run_of(run)
+    if read_configuration(run).kind == "deployed":
+        return _sent_to_coordinator(run, party, method, seed)
+    spec = stored_spec(run)
+    labels = [one.label for one in spec.methods]
+    method = _default_method(spec) if method is None else method
+    _among(method, labels, "method", run)
+    seed = spec.seed_list[0] if seed is None else seed
+    _among(str(seed), map(str, spec.seed_list), "seed", run)
+    folder = model_folder(run, method, seed, party)
+    if not folder.parent.is_dir():
+        raise InvalidInput(
+            f"it has kept no models of method {method!r}, seed {seed}",
+            where=str(run),
+            mend=f"keep_models is {spec.keep_models!r} there; or the run is not that far yet "
+            f"({command('resume', run)}).",
+        )
+    if not folder.is_dir():
+        if _took_part(run, seed, party):
+            raise InvalidInput(
+                f"party {party!r} has no model: its training failed",
+                where=str(run),
+                mend="The report says why, under failures and remarks.",
+            )
+        there = [path.name for path in folder.parent.iterdir()]
+        raise InvalidInput(
+            f"there is no party {party!r}", where=str(run), mend=nearest(file_name(party), there)
+        )
+    model, scaling, about = _loaded(folder, trust, lambda: _space(run, spec, seed))
+    return Kept(
+        model=model,
+        schema=model.learner.schema,
+        row_shape=tuple(about["row_shape"]),
+        scaling=scaling,
+        about=f"{method}, seed {seed}, {party}",
+    )
+
+
+def _sent_to_coordinator(run: Path, party: str, method: str | None, seed: int | None) -> Kept:
+    """A party's model of a deployed run, whose coordinator has it where the protocol exchanges models.
+
+    Raises:
+        InvalidInput: no such method, seed or party; or no model of it left the party.
+        RunFailed: the ledger is damaged.
+    """
+    spec = deployed_spec(run)
+    label = spec.method.label
+    _among(label if method is None else method, [label], "method", run)
+    _among(str(spec.seed if seed is None else seed), [str(spec.seed)], "seed", run)
+    _among(party, spec.parties, "party", run)
+    with closing(Ledger(run / LEDGER, read_only=True, states=True)) as ledger:
+        ledger.check_values()
+        found, agreed = ledger.last_checkpoint(label, spec.seed), ledger.meta.get("agreement", "")
+        try:
+            (state,) = decode(found[1]) if found else (None,)
+            (agreement,) = decode(bytes.fromhex(agreed)) if found else (None,)
+        except (KnowledgeRefused, ValueError, TypeError) as error:
+            raise ledger.damaged(error) from error
+    shared = state.memory.get(party) if isinstance(state, RoundState) else None
+    if not isinstance(shared, SharedModel) or not isinstance(agreement, Agreement):
+        raise InvalidInput(
+            f"the coordinator has no model of party {party!r}: its model stays with it",
+            where=str(run),
+            mend="At the party: consilience party predict party.toml DATA",
+        )
+    try:
+        learner = unpack(shared.about, shared.data)
+    except KnowledgeRefused as error:
+        raise RunFailed(f"the model cannot be used: {error.what}", where=str(run)) from error
+    return Kept(
+        model=Model(learner, agreement.classes, outcome_of(agreement.outcome)),
+        schema=learner.schema,
+        row_shape=None,
+        scaling=None,
+        about=f"{label}, seed {spec.seed}, {party}, round {state.round}",
+    )
+
+
+def of_party(path: Path) -> Kept:
+    """The model that a party holds after the last round that it took part in.
+
+    Args:
+        path: the party's configuration.
+
+    Raises:
+        InvalidInput: it has none yet, or its configuration or data cannot be used.
+        RunFailed: its state is damaged, or somebody works on it.
+    """
+    spec = read_party(path)
+    session = read_session(spec.state)
+    if session is not None:
+        with spec.site(wait=WAIT) as site:
+            party = site.party()
+            if party is not None and party.learner.fitted:
+                return Kept(
+                    model=party.model(),
+                    schema=party.schema,
+                    row_shape=party.X.shape[1:],
+                    scaling=None,
+                    about=f"{party.name}, {session.federation or 'its federation'}, round {session.round}",
+                    rename=spec.data.rename,
+                    units=spec.data.units,
+                )
+    raise InvalidInput(
+        "it has no trained model yet",
+        where=str(spec.state),
+        mend="There is one after the first round that it takes part in.",
+    )
+
+
+def answer(model: Kept, data: Path, out: Path | None, *, alone: bool = False) -> None:
+    """Write :func:`predictions` to a file or to stdout, and say whose they are.
+
+    Args:
+        model: a party's.
+        data: the file of rows.
+        out: where to write; ``None`` for stdout.
+        alone: whether the model that it trained alone is meant.
+
+    Raises:
+        InvalidInput: the predictions would replace the rows, or the model trained alone was not kept.
+    """
+    if alone:
+        if model.model.alone is None:
+            raise InvalidInput(
+                "the model that it trained alone was not kept",
+                where=f"--alone, {model.about}",
+                mend="It is kept from the first teacher on, where predictions are exchanged and purpose is "
+                'not "taught".',
+            )
+        model = replace(model, model=model.model.alone, about=f"{model.about}, trained alone")
+    if out is not None and out.exists() and data.exists() and out.samefile(data):
+        raise InvalidInput(
+            "this is the table of rows itself", where=f"--out {out}", mend="Name another file."
+        )
+    text = predictions(model, data)
+    say(f"model: {model.about}")
+    if out is None:
+        typer.echo(text, nl=False)
+    else:
+        write_text(out, text)
+
+
+def predictions(model: Kept, data: Path) -> str:
+    """A line of CSV per row of a file: the class and every class's probability, or the values.
+
+    Of an outcome it is what :attr:`~consilience.numerics.outcomes.Outcome.columns` name.
+
+    Classes are written as :func:`consilience.errors.as_cell` has it, so that no spreadsheet computes one.
+
+    Raises:
+        InvalidInput: the file cannot be read, or its columns are not the model's.
+    """
+    schema = model.schema
+    if schema is not None and model.scaling is not None:
+        schema = schema.without_units()  # those that it has are of scaled rows
+    found = read_rows(
+        data,
+        like=schema,
+        unknown="missing",
+        rename=model.rename,
+        units=model.units,
+        prepared=lambda table: table if schema is None else with_text_columns(table, schema),
+        precision=None if model.scaling is None else model.scaling.precision,
+    )
+    for note in found.notes:
+        say(f"note: {note}")
+    rows = found.X
+    width = int(np.prod(model.row_shape or ()))
+    if model.row_shape and int(np.prod(rows.shape[1:])) != width:
+        raise InvalidInput(
+            f"a row has {int(np.prod(rows.shape[1:]))} numbers, and the model was trained on {width}",
+            where=str(data),
+            mend="Give the inputs alone, in the order of training.",
+        )
+    if model.row_shape is not None:
+        rows = rows.reshape(len(rows), *model.row_shape)
+    if model.scaling is not None:
+        rows = model.scaling(rows)
+    text = io.StringIO()
+    lines = csv.writer(text, lineterminator="\n")
+    if (outcome := model.model.outcome) is not None:
+        lines.writerow(outcome.columns)
+        lines.writerows([f"{one:.6g}" for one in line] for line in model.model.predict(rows))
+    elif model.model.classes:
+        shares = model.model.predict_proba(rows)
+        if not np.isfinite(shares).all():
+            raise RunFailed("the model answers with NaN or infinite numbers", where=model.about)
+        names = {name: as_cell(name) for name in model.model.classes}
+        lines.writerow(["prediction", *names.values()])
+        for name, line in zip(model.model.predict(rows).tolist(), shares, strict=True):
+            lines.writerow([names[name], *(f"{share:.6f}" for share in line)])
+    else:
+        values = model.model.predict(rows)
+        many = values.shape[1] > 1
+        lines.writerow(
+            f"prediction_{i + 1}" if many else "prediction" for i in range(values.shape[1])
+        )
+        lines.writerows([f"{value:.9g}" for value in line] for line in values)
+    return text.getvalue()
+
+
+def _default_method(spec: Spec) -> str:
+    taught = [one.label for one in spec.methods if one.aggregate not in BASELINES]
+    return taught[-1] if taught else spec.methods[-1].label
+
+
+def _among(word: str, known: Iterable[str], what: str, run: Path) -> None:
+    known = list(known)
+    if word not in known:
+        raise InvalidInput(
+            f"there is no {what} {word!r}", where=str(run), mend=nearest(word, known)
+        )
+
+
+def _took_part(run: Path, seed: int, party: str) -> bool:
+    ledger = Ledger(run / LEDGER, read_only=True)
+    try:
+        return bool(ledger.read("SELECT 1 FROM holdings WHERE seed = ? AND party = ?", seed, party))
+    finally:
+        ledger.close()
+
+
+def _space(run: Path, spec: Spec, seed: int) -> SharedSpace:
+    """The space of a seed's public rows, which the run has kept.
+
+    Raises:
+        RunFailed: it has not, or they are damaged.
+    """
+    path = public_file(run, seed)
+    try:
+        (task,) = decode(path.read_bytes())
+        public: Public = task.rows()
+    except (OSError, ValueError, AttributeError, KnowledgeRefused) as error:
+        raise RunFailed(f"the public rows are damaged ({error})", where=str(path)) from error
+    encoder = None if spec.data.encoder is None else find_encoder(spec.data.encoder)
+    return shared_space(public.with_encoder(encoder), seed)
+
+
+def _loaded(
+    folder: Path, trust: bool, space: Callable[[], SharedSpace]
+) -> tuple[Model, Scaling | None, dict[str, Any]]:
+    path = folder / "model.json"
+    try:
+        about = json.loads(read_text(path))
+        named, classes = dict(about["model"]), tuple(map(str, about["classes"]))
+        outputs, _ = int(about["outputs"]), tuple(about["row_shape"])
+        schema = Schema.from_json(about["schema"]) if about["schema"] else None
+        if not 0 < outputs <= MOST_CLASSES or (classes and outputs != len(classes)):
+            raise ValueError(f"{outputs} outputs, and {len(classes)} classes")
+        name = str(named.pop("name"))
+        outcome_key = str(about["outcome"])
+        scaling = about["scaling"] and Scaling(
+            *(np.asarray(about["scaling"][part], dtype=float) for part in ("centre", "spread"))
+        )
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+        raise RunFailed(
+            f"the model's description is damaged ({error})",
+            where=str(path),
+            mend="Restore it from a copy, or run the configuration anew.",
+        ) from error
+    foreign = foreign_code(name, named)
+    with allowing([one.within("model") for one in foreign], path, trust=trust):
+        outcome = outcome_of(outcome_key)
+        learner, alone = (suited_to(make(name, **named), outcome) for _ in range(2))
+    learner.bind(outputs, schema)
+    alone.bind(outputs, schema)
+    if isinstance(learner, Frozen) and learner.classes:
+        learner.align(classes, learner.classes)
+    learner.load(folder / f"model{learner.suffix}")
+    return read_mixture(Model(learner, classes, outcome), alone, folder, space), scaling, about

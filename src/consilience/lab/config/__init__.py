@@ -1,0 +1,1 @@
+"""TOML configurations of experiments."""

@@ -1,0 +1,123 @@
+"""Test rows of a simulated run: which are a party's own, and scores of single ones for intervals of gains.
+
+A simulation holds everyone's rows and models in one place. Of a deployed party only metrics leave.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+import numpy as np
+
+from consilience.lab.data import Dataset
+from consilience.learners import Model
+from consilience.numerics.outcomes import Outcome
+from consilience.party.metrics import log_losses, outcome_scores
+from consilience.validation.arrays import Array
+
+MOST_NUMBERS = 1_000_000
+"""Parties times test rows of one method and seed; of more nothing is kept."""
+
+_TYPES: Mapping[str, str] = {"log_loss": "<f2", "accuracy": ""}
+"""Types of the scores, of others ``"<f4"``; whether a row is right is a bit."""
+
+COLUMN = "predicted "
+"""What stands before the name of a column that an outcome predicts, where the ledger keeps it by row."""
+
+
+def row_scores(
+    models: Mapping[str, Model], X: Array, y: Array, outcome: Outcome | None = None
+) -> Iterator[tuple[str, str, bytes]]:
+    """Score every test row under every model: party, metric, and scores as :func:`decoded` reads them.
+
+    A metric is the mean of ``accuracy``, whether the row is right; ``log_loss``; or ``mse``. For two classes
+    ``auc`` is the probability of the second class, negative in rows of the first. Of an outcome it is one of
+    those that are means of rows, or what is predicted (:data:`COLUMN`).
+
+    Args:
+        models: party to its trained model.
+        X: everyone's test rows, shape ``(n, ...)``.
+        y: names of their classes, shape ``(n,)``, or values; or an outcome's targets.
+        outcome: what is predicted; ``None`` for classes or values.
+    """
+    if len(models) * len(X) > MOST_NUMBERS:
+        return
+    for party, model in models.items():
+        if outcome is not None:
+            said = model.predict_proba(X)
+            scores = outcome_scores(outcome, said, y)
+            columns = zip(outcome.columns, outcome.answers(said).T, strict=True)
+            scores |= {f"{COLUMN}{name}": values for name, values in columns}
+            yield from ((party, name, _encoded(name, values)) for name, values in scores.items())
+            continue
+        if not model.classes:
+            errors = (model.predict(X) - y.reshape(len(y), -1)) ** 2
+            yield party, "mse", _encoded("mse", np.minimum(errors.mean(axis=1), 1e30))
+            continue
+        said, truth = model.predict_proba(X), np.asarray(model.classes) == y[:, None]
+        right = said.argmax(axis=1) == truth.argmax(axis=1)
+        yield party, "accuracy", _encoded("accuracy", right)
+        yield party, "log_loss", _encoded("log_loss", log_losses(said, truth))
+        if len(model.classes) == 2:
+            second = np.maximum(said[:, 1], 1e-30)
+            yield party, "auc", _encoded("auc", np.where(truth[:, 1], second, -second))
+
+
+def _encoded(metric: str, scores: Array) -> bytes:
+    kind = _TYPES.get(metric, "<f4")
+    return (scores.astype(kind) if kind else np.packbits(scores)).tobytes()
+
+
+def decoded(metric: str, data: bytes, rows: int, damaged: Callable[[str], Exception]) -> Array:
+    """Read scores of rows, shape ``(n,)``, float32.
+
+    Args:
+        metric: name of the metric.
+        data: bytes of :func:`row_scores`.
+        rows: the number of rows.
+        damaged: makes the error for bytes that are no such scores.
+    """
+    kind = _TYPES.get(metric, "<f4")
+    size = rows * np.dtype(kind).itemsize if kind else -(-rows // 8)
+    if len(data) != size:
+        raise damaged(f"scores of rows are {len(data):,} bytes, of {rows:,} rows")
+    if not kind:
+        return np.unpackbits(np.frombuffer(data, np.uint8), count=rows).astype(np.float32)
+    scores = np.frombuffer(data, kind).astype(np.float32)
+    signed = metric == "auc" or metric.startswith(COLUMN)
+    if not np.isfinite(scores).all() or (not signed and scores.min(initial=0) < 0):
+        raise damaged(f"scores of rows under {metric!r:.100} are not what they can be")
+    return scores
+
+
+def own_tests(
+    dataset: Dataset, by: str, names: Sequence[str], held: Sequence[Array], dealt: Sequence[Array]
+) -> tuple[Array, ...] | None:
+    """Weights of the test rows as each party's own; ``None`` where its classes alone decide.
+
+    Args:
+        dataset: with the test rows.
+        by: of the partition.
+        names: of the parties.
+        held: labels or values of each party's private rows.
+        dealt: test rows that were dealt to each party by inputs.
+    """
+    tests = dataset.strata(dataset.y_test)
+    if by == "classes":
+        return None
+    if by == "chance":
+        return (np.ones(len(tests)),) * len(names)
+    if by == "inputs":
+        return tuple(np.isin(np.arange(len(tests)), rows).astype(np.float64) for rows in dealt)
+    if by == "group":
+        assert dataset.group_test is not None
+        return tuple(np.equal(dataset.group_test, name).astype(np.float64) for name in names)
+    # A class weighs as much as it has of the party's rows, over what it has of the test rows.
+    bins = len(dataset.strata_names or ()) or len(names)
+    if dataset.strata_names is None:
+        edges = np.quantile(np.concatenate(held), np.arange(1, bins) / bins)
+        held = [np.searchsorted(edges, values, side="right") for values in held]
+        tests = np.searchsorted(edges, tests, side="right")
+    everywhere = np.bincount(tests, minlength=bins) / len(tests)
+    shares = [np.bincount(labels, minlength=bins) / len(labels) for labels in held]
+    return tuple(share[tests] / everywhere[tests] for share in shares)

@@ -1,0 +1,94 @@
+"""Rendering of self-contained pages from templates: every value on a page is escaped."""
+
+from __future__ import annotations
+
+import base64
+import shlex
+from collections.abc import Mapping
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from consilience.errors import visible
+from consilience.lab.report.drawing import Plot
+from consilience.lab.report.results import words
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
+
+
+def render(template: str, /, **values: Any) -> str:
+    """Fill a page's template.
+
+    Markup in values is shown as text. Characters that turn words round or hide are spelt out, wherever
+    they stand.
+
+    Args:
+        template: a file name in ``report/templates``.
+        **values: the variables of the template.
+
+    Raises:
+        jinja2.UndefinedError: the template names a variable that is not given.
+    """
+    page = _templates().get_template(template).render(values)
+    return "\n".join(map(visible, page.split("\n")))
+
+
+@cache
+def _templates() -> Environment:
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
+    templates = Environment(
+        loader=PackageLoader("consilience.lab.report"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    templates.filters |= {
+        "amount": amount,
+        "counted": counted,
+        "data_uri": _data_uri,
+        "listed": _listed,
+        "shell": shlex.quote,
+        "words": words,
+    }
+    return templates
+
+
+def _data_uri(plot: Plot) -> str:
+    """The figure as the address of an image that holds its own data."""
+    return f"data:image/svg+xml;base64,{base64.b64encode(plot.svg.encode()).decode()}"
+
+
+def _listed(value: Any) -> str:
+    """A value of JSON in words: entries of a list and of a mapping with commas between them."""
+    if isinstance(value, Mapping):
+        return ", ".join(f"{name} {one}" for name, one in value.items())
+    return ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+
+
+def amount(count: float) -> str:
+    """Bytes in words.
+
+    >>> amount(0), amount(20328), amount(3.2e6)
+    ('0 B', '20.3 kB', '3.2 MB')
+    """
+    for unit, size in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if count >= size:
+            return f"{count / size:.1f} {unit}"
+    return f"{count:.0f} B"
+
+
+def counted(count: int, one: str, many: str = "") -> str:
+    """A number and the noun that it counts.
+
+    Args:
+        count: the number.
+        one: the noun for one.
+        many: the noun for any other number; by default with an s.
+
+    >>> counted(1, "seed"), counted(2000, "party", "parties")
+    ('1 seed', '2,000 parties')
+    """
+    return f"{count:,} {one if count == 1 else many or one + 's'}"

@@ -1,0 +1,1 @@
+"""Run folders and their ledgers, of experiments and of deployed federations."""
