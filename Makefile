@@ -122,7 +122,7 @@ canary: $(VENV)/.stamp-dev
 	    $(BIN)/python -m pip install --quiet --upgrade -c $(VENV)/canary.txt --target $(VENV)/canary flwr==$$newest
 	PYTHONPATH=$(CURDIR)/$(VENV)/canary $(BIN)/python -c 'import flwr.supercore.version as found; print("flwr", found.package_version)'
 	PYTHONPATH=$(CURDIR)/$(VENV)/canary $(BIN)/python -m pytest -n 0 -m "" \
-	    tests/networks/test_flower.py tests/networks/test_forks.py tests/deploy $(ARGS)
+	    tests/sites/transport/test_flower.py tests/sites/transport/test_forks.py tests/deploy $(ARGS)
 
 lint: $(VENV)/.stamp-dev
 	$(BIN)/ruff check .

@@ -27,14 +27,14 @@ import numpy as np
 
 from consilience import Federation, Party, ensemble_distillation, uwa
 from consilience.checks.example_models import Linear
-from consilience.deployment.coordinator.superlink import write_app
-from consilience.deployment.party.process import write_programs
 from consilience.messages.schema import Public
-from consilience.networks.flower.client_app import site_app
-from consilience.networks.flower.forks import answer_in_forks
-from consilience.networks.flower.network import FlowerNetwork, Waits
-from consilience.networks.flower.server_app import coordinator_app
-from consilience.site import EVERYTHING, PartySite
+from consilience.sites.party import EVERYTHING, PartySite
+from consilience.sites.party.process import write_programs
+from consilience.sites.transport.flower.client_app import site_app
+from consilience.sites.transport.flower.forks import answer_in_forks
+from consilience.sites.transport.flower.network import FlowerNetwork, Waits
+from consilience.sites.transport.flower.server_app import coordinator_app
+from consilience.sites.transport.superlink import write_app
 from helpers.party_sites import NodeSites
 
 PARTIES, REPEATS = 2, 5
@@ -193,7 +193,7 @@ def main() -> None:
         program = programs / "flower-superexec"
         text = program.read_text()
         program.write_text(
-            text.replace("consilience.deployment.party.flower_app", Path(__file__).stem)
+            text.replace("consilience.sites.transport.party_app", Path(__file__).stem)
         )
         for number in range(PARTIES):
             our.supernode(number, programs)

@@ -39,7 +39,7 @@ from consilience.messages.replies import Failure
 from consilience.messages.schema import Public
 from consilience.messages.wire import decode, encode
 from consilience.numerics.randomness import limited_threads
-from consilience.site import EVERYTHING, Limits, PartySite
+from consilience.sites.party import EVERYTHING, Limits, PartySite
 from consilience.tasks.lifecycle import Describe, Evaluate, Join, TakePublic
 from consilience.tasks.predictions import Distill, FitPrivate, PredictPublic
 

@@ -38,7 +38,6 @@ from scipy.special import entr
 from sklearn.datasets import load_digits
 
 from consilience import Federation, Party
-from consilience.deployment.certificates import make_key
 from consilience.errors import ConsilienceError
 from consilience.learners import make
 from consilience.messages.replies import Failure
@@ -65,7 +64,8 @@ from consilience.privacy.secure_aggregation.tasks import (
     SumMasked,
     SumQuestion,
 )
-from consilience.site import Limits, PartySite
+from consilience.sites.operations.certificates import make_key
+from consilience.sites.party import Limits, PartySite
 from consilience.tasks.base import Task
 from consilience.tasks.lifecycle import Checkpoint, Join, Restore
 from consilience.tasks.predictions import Distill, FitPrivate, PredictPublic

@@ -19,9 +19,9 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from consilience.deployment.coordinator.gate import MOST, SPARE
 from consilience.lab.cli.main import app
-from consilience.site import Limits
+from consilience.sites.party import Limits
+from consilience.sites.transport.gate import MOST, SPARE
 
 ROOT = Path(__file__).resolve().parents[1]
 DEPLOY = ROOT / "examples" / "deploy"

@@ -12,7 +12,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from consilience.deployment.invitation import Invitation, read_invitation
 from consilience.errors import RunFailed
 from consilience.files import FORMAT, check_format
 from consilience.lab.cli.check_table import _read_schema, _write_schema
@@ -22,8 +21,9 @@ from consilience.lab.runs.ledger import Ledger
 from consilience.party.state import read_state, write_state
 from consilience.privacy.accounting.ledger import PrivacyLedger, Release, entries
 from consilience.privacy.accounting.losses import PrivacyLoss
-from consilience.site import PartySite, read_session
-from consilience.site.privacy_limits import whole_ledger
+from consilience.sites.operations.invitation import Invitation, read_invitation
+from consilience.sites.party import PartySite, read_session
+from consilience.sites.party.privacy_limits import whole_ledger
 from consilience.tasks.lifecycle import Join
 from consilience.validation.table_schema import Column, Schema
 from helpers.command_line import CONFIG

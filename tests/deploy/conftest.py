@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from consilience.deployment.coordinator.template import write_coordinator
-from consilience.deployment.party.process import party_key
-from consilience.site import read_party
+from consilience.sites.coordinator.template import write_coordinator
+from consilience.sites.party import read_party
+from consilience.sites.party.process import party_key
 from helpers import flower_grid  # imports flwr without its warnings
 from helpers.command_line import clinics
 from helpers.deployed_run import grid, served, started

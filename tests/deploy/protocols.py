@@ -24,13 +24,13 @@ from consilience import Federation, Party
 from consilience.checks import PROTOCOL_CASES, ProtocolCase
 from consilience.checks.example_parties import first_parties
 from consilience.checks.expectations import same_bits
-from consilience.deployment.coordinator.superlink import write_app
 from consilience.networks import LocalNetwork
-from consilience.networks.flower.client_app import site_app
-from consilience.networks.flower.network import FlowerNetwork
-from consilience.networks.flower.server_app import coordinator_app
 from consilience.protocols import Round
-from consilience.site import EVERYTHING, PartySite, own_secret
+from consilience.sites.party import EVERYTHING, PartySite, own_secret
+from consilience.sites.transport.flower.client_app import site_app
+from consilience.sites.transport.flower.network import FlowerNetwork
+from consilience.sites.transport.flower.server_app import coordinator_app
+from consilience.sites.transport.superlink import write_app
 from helpers.flower_loopback import Loopback
 from helpers.party_sites import NodeSites
 

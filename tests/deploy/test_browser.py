@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from consilience.deployment.processes import Processes
-from consilience.report.live import server
-from consilience.report.live.coordinator import CoordinatorPage, Nodes
-from consilience.report.live.party import PartyPage
+from consilience.sites.operations.processes import Processes
+from consilience.sites.pages import server
+from consilience.sites.pages.coordinator import CoordinatorPage, Nodes
+from consilience.sites.pages.party import PartyPage
 from helpers.deployed_run import begun, grid, started
 from helpers.flower_grid import Message, Node, in_a_run
 from helpers.served_pages import CHROMIUM, served_page

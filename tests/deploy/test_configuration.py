@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from consilience.deployment.coordinator.configuration import read_coordinator
-from consilience.deployment.coordinator.parties import invite, remove
-from consilience.deployment.coordinator.superlink import connected, flwr, write_app
-from consilience.deployment.coordinator.template import write_coordinator
 from consilience.errors import InvalidInput, RunFailed
-from consilience.site import read_party
+from consilience.sites.coordinator.configuration import read_coordinator
+from consilience.sites.coordinator.parties import invite, remove
+from consilience.sites.coordinator.template import write_coordinator
+from consilience.sites.party import read_party
+from consilience.sites.transport.superlink import connected, flwr, write_app
 
 
 def test_what_init_writes_is_read_once_the_keys_are_in(center: Path) -> None:

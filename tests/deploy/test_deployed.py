@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from consilience.deployment.coordinator.configuration import read_coordinator
-from consilience.deployment.processes import BIN, Processes, environment, free_port
 from consilience.messages.wire import encode
-from consilience.site.public_rows import FOLDER
+from consilience.sites.coordinator.configuration import read_coordinator
+from consilience.sites.operations.processes import BIN, Processes, environment, free_port
+from consilience.sites.party.public_rows import FOLDER
 from consilience.tasks.lifecycle import TakePublic
 from helpers.command_line import shell
 from helpers.deployed_example import Deployed

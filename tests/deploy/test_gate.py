@@ -19,12 +19,12 @@ from types import SimpleNamespace
 import httpx
 import pytest
 
-from consilience.deployment.certificates import make_authority, make_key
-from consilience.deployment.coordinator import gate
-from consilience.deployment.coordinator.gate import LARGEST, STRANGERS, Connections, Gate
-from consilience.deployment.processes import free_port
 from consilience.errors import RunFailed
-from consilience.networks.flower.callers import caller
+from consilience.sites.operations.certificates import make_authority, make_key
+from consilience.sites.operations.processes import free_port
+from consilience.sites.transport import gate
+from consilience.sites.transport.flower.callers import caller
+from consilience.sites.transport.gate import LARGEST, STRANGERS, Connections, Gate
 from helpers import flower_grid  # noqa: F401 (imports flwr without its warnings)
 
 

@@ -11,21 +11,20 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from consilience.deployment.coordinator import parties as coordinator
-from consilience.deployment.coordinator import superlink
-from consilience.deployment.coordinator.configuration import read_coordinator, store_coordinator
-from consilience.deployment.coordinator.parties import add, invite, remove
-from consilience.deployment.coordinator.process import _Members
-from consilience.deployment.coordinator.superlink import SuperLink
-from consilience.deployment.coordinator.template import write_coordinator
-from consilience.deployment.invitation import Answer, Invitation, read_invitation
-from consilience.deployment.party import joining
-from consilience.deployment.party.joining import join
-from consilience.deployment.processes import Processes
 from consilience.errors import ConsilienceError, InvalidInput, RunFailed
 from consilience.files import FORMAT
 from consilience.lab.cli.main import app
-from consilience.site import read_party
+from consilience.sites.coordinator import parties as coordinator
+from consilience.sites.coordinator.configuration import read_coordinator, store_coordinator
+from consilience.sites.coordinator.parties import add, invite, remove
+from consilience.sites.coordinator.process import _Members
+from consilience.sites.coordinator.template import write_coordinator
+from consilience.sites.operations.invitation import Answer, Invitation, read_invitation
+from consilience.sites.operations.processes import Processes
+from consilience.sites.party import joining, read_party
+from consilience.sites.party.joining import join
+from consilience.sites.transport import superlink
+from consilience.sites.transport.superlink import SuperLink
 
 
 class Killed(Exception):

@@ -6,16 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from consilience.deployment.certificates import make_key
-from consilience.deployment.coordinator.checks import check_start
-from consilience.deployment.coordinator.configuration import (
+from consilience.errors import RunFailed
+from consilience.sites.coordinator.checks import check_start
+from consilience.sites.coordinator.configuration import (
     read_coordinator,
     store_coordinator,
     stored_coordinator,
 )
-from consilience.deployment.party.process import write_programs
-from consilience.deployment.processes import Processes
-from consilience.errors import RunFailed
+from consilience.sites.operations.certificates import make_key
+from consilience.sites.operations.processes import Processes
+from consilience.sites.party.process import write_programs
 
 
 @pytest.fixture

@@ -16,17 +16,17 @@ from pathlib import Path
 import httpx
 import pytest
 
-from consilience.deployment.coordinator.rounds import STAGE
 from consilience.errors import InvalidInput
 from consilience.lab.runs.ledger import Ledger
-from consilience.report.live import coordinator as coordinator_page
-from consilience.report.live import server
-from consilience.report.live.chart import line_chart
-from consilience.report.live.coordinator import CoordinatorPage, Nodes, read_facts
-from consilience.report.live.open_metrics import Sample, open_metrics
-from consilience.report.live.party import PartyPage
-from consilience.report.live.server import Page, View, application, refused, serve
-from consilience.site import AUDIT, AuditLog, read_log
+from consilience.sites.coordinator.rounds import STAGE
+from consilience.sites.pages import coordinator as coordinator_page
+from consilience.sites.pages import server
+from consilience.sites.pages.chart import line_chart
+from consilience.sites.pages.coordinator import CoordinatorPage, Nodes, read_facts
+from consilience.sites.pages.open_metrics import Sample, open_metrics
+from consilience.sites.pages.party import PartyPage
+from consilience.sites.pages.server import Page, View, application, refused, serve
+from consilience.sites.party import AUDIT, AuditLog, read_log
 from helpers.deployed_run import begun, grid, started
 from helpers.flower_grid import Message, in_a_run
 from helpers.served_pages import served_page
@@ -125,7 +125,7 @@ def test_parties_that_are_late_left_out_or_asked_now(
     finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     center = shutil.copytree(finished, tmp_path / "center")
-    monkeypatch.setattr("consilience.deployment.coordinator.status.running", lambda folder: 7)
+    monkeypatch.setattr("consilience.sites.coordinator.status.running", lambda folder: 7)
     ledger = Ledger(center / "run" / "ledger.sqlite")
     ledger.note(excluded={"south": ["it has not joined: <i>no</i>", True]})
     for round, text in ((1, "a <remark>"), (2, "a <remark>"), (2, "privacy: it keeps a budget")):

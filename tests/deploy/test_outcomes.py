@@ -7,13 +7,13 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from consilience.deployment.coordinator.template import write_coordinator
-from consilience.deployment.party.process import party_key
 from consilience.errors import RunFailed
 from consilience.lab.cli.predict import of_party, predictions
 from consilience.lab.report.page import write_report
 from consilience.lab.report.reading import read_results
-from consilience.site import read_party, try_out
+from consilience.sites.coordinator.template import write_coordinator
+from consilience.sites.party import read_party, try_out
+from consilience.sites.party.process import party_key
 from helpers.deployed_run import (
     NAMES,
     assert_refused,

@@ -13,9 +13,13 @@ from threading import Thread
 
 import pytest
 
-from consilience.deployment.certificates import exposed, make_authority, make_key
-from consilience.deployment.party import process as party
-from consilience.deployment.party.connection import (
+from consilience.errors import InvalidInput, RunFailed
+from consilience.sites.operations.certificates import exposed, make_authority, make_key
+from consilience.sites.operations.processes import Processes, environment, free_port
+from consilience.sites.pages.party import PartyPage
+from consilience.sites.party import AUDIT, AuditLog, ConnectionSpec, Session, read_party, state_of
+from consilience.sites.party import process as party
+from consilience.sites.party.connection import (
     FORGOTTEN,
     STALE,
     connected_now,
@@ -23,16 +27,12 @@ from consilience.deployment.party.connection import (
     ending_cause,
     watch_supernode,
 )
-from consilience.deployment.party.process import (
+from consilience.sites.party.process import (
     check_connection,
     check_party,
     party_status,
     serve_party,
 )
-from consilience.deployment.processes import Processes, environment, free_port
-from consilience.errors import InvalidInput, RunFailed
-from consilience.report.live.party import PartyPage
-from consilience.site import AUDIT, AuditLog, ConnectionSpec, Session, read_party, state_of
 
 UNREGISTERED = """\
 ERROR :     Exit Code: 305

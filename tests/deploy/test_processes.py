@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from consilience.deployment.party.process import write_programs
-from consilience.deployment.processes import (
+from consilience.errors import InvalidInput, RunFailed
+from consilience.sites.operations.processes import (
     BIN,
     Processes,
     detached,
@@ -23,14 +23,14 @@ from consilience.deployment.processes import (
     held,
     running,
 )
-from consilience.errors import InvalidInput, RunFailed
-from consilience.networks.flower.internals import task_commands
+from consilience.sites.party.process import write_programs
+from consilience.sites.transport.flower.internals import task_commands
 
 SLEEP = [sys.executable, "-c", "import time; time.sleep(60)"]
 OWNER = """
 import sys, time
 from pathlib import Path
-from consilience.deployment.processes import Processes
+from consilience.sites.operations.processes import Processes
 with Processes(Path(sys.argv[1]), "the test") as processes:
     processes.start("child", [sys.executable, "-c", "import time; time.sleep(60)"], {})
     print(processes._started["child"].pid, flush=True)
@@ -45,7 +45,7 @@ sys.stdin.read()
 """
 RUN = """
 import os, threading, time
-from consilience.deployment.coordinator.flower_app import end_after
+from consilience.sites.transport.coordinator_app import end_after
 threading.Thread(target=end_after, args=(os.getppid(),), daemon=True).start()
 print("watches", flush=True)
 time.sleep(60)
@@ -152,7 +152,7 @@ def test_in_the_background_it_is_ready_or_says_why_not(
 ) -> None:
     late = (
         "import sys, time; from pathlib import Path; "
-        "from consilience.deployment.processes import Processes\n"
+        "from consilience.sites.operations.processes import Processes\n"
         "with Processes(Path(sys.argv[1]), 'the test') as processes:\n"
         "    time.sleep(1); Path(sys.argv[1], 'listens').touch(); processes.ready(); time.sleep(60)"
     )
@@ -162,7 +162,7 @@ def test_in_the_background_it_is_ready_or_says_why_not(
         made.append(real([sys.executable, "-c", late, str(tmp_path / "run")], **rest))
         return made[-1]
 
-    monkeypatch.setattr("consilience.deployment.processes.subprocess.Popen", program)
+    monkeypatch.setattr("consilience.sites.operations.processes.subprocess.Popen", program)
     pid = detached([], tmp_path / "run", tmp_path / "log")
     assert (tmp_path / "run" / "listens").exists() and running(tmp_path / "run") == pid
     with pytest.raises(RunFailed, match=r"InvalidInput: .*the test runs already"):
@@ -181,7 +181,7 @@ def test_what_ends_in_the_background_tells_its_error_alone(
     )
     real = subprocess.Popen
     monkeypatch.setattr(
-        "consilience.deployment.processes.subprocess.Popen",
+        "consilience.sites.operations.processes.subprocess.Popen",
         lambda command, **rest: real([sys.executable, "-c", says], **rest),
     )
     with pytest.raises(kind) as caught:

@@ -14,21 +14,21 @@ import numpy as np
 import pytest
 
 from consilience import Federation
-from consilience.deployment.coordinator import superlink
-from consilience.deployment.coordinator.configuration import (
-    CoordinatorSpec,
-    read_coordinator,
-)
-from consilience.deployment.coordinator.rounds import OUTCOME, outcome
-from consilience.deployment.coordinator.status import coordinator_status
-from consilience.deployment.party.process import party_key, party_status
-from consilience.deployment.processes import Processes, free_port
 from consilience.errors import InvalidInput, RunFailed
 from consilience.lab.runs.folder import locked
 from consilience.lab.runs.ledger import Ledger
 from consilience.messages.wire import decode, encode
 from consilience.networks import LocalNetwork
-from consilience.site import AUDIT, read_log, read_party, read_session
+from consilience.sites.coordinator.configuration import (
+    CoordinatorSpec,
+    read_coordinator,
+)
+from consilience.sites.coordinator.rounds import OUTCOME, outcome
+from consilience.sites.coordinator.status import coordinator_status
+from consilience.sites.operations.processes import Processes, free_port
+from consilience.sites.party import AUDIT, read_log, read_party, read_session
+from consilience.sites.party.process import party_key, party_status
+from consilience.sites.transport import superlink
 from consilience.tasks.lifecycle import Describe, Evaluate, Join, TakePublic
 from consilience.tasks.predictions import Distill, FitPrivate
 from helpers.deployed_run import NAMES, begun, grid, last_line, node, predictions, served

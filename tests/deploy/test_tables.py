@@ -11,15 +11,15 @@ import pandas as pd
 import pytest
 
 from consilience import Federation, Party
-from consilience.deployment.coordinator.checks import coordinator_facts
-from consilience.deployment.coordinator.configuration import read_coordinator
-from consilience.deployment.coordinator.status import coordinator_status
-from consilience.deployment.coordinator.template import write_coordinator
-from consilience.deployment.party.process import party_key
 from consilience.errors import InvalidInput
 from consilience.lab.cli.predict import of_party, predictions
 from consilience.networks import LocalNetwork
-from consilience.site import read_party, try_out
+from consilience.sites.coordinator.checks import coordinator_facts
+from consilience.sites.coordinator.configuration import read_coordinator
+from consilience.sites.coordinator.status import coordinator_status
+from consilience.sites.coordinator.template import write_coordinator
+from consilience.sites.party import read_party, try_out
+from consilience.sites.party.process import party_key
 from helpers.deployed_run import NAMES, grid, served, started
 from helpers.flower_grid import in_a_run
 from helpers.party_sites import as_deployed

@@ -27,9 +27,6 @@ from pyarrow import parquet
 from sklearn.linear_model import LogisticRegression
 from sklearn.tree import DecisionTreeClassifier
 
-from consilience.deployment.coordinator.configuration import checked
-from consilience.deployment.coordinator.template import TEMPLATE as COORDINATOR
-from consilience.deployment.invitation import Invitation, read_invitation
 from consilience.errors import ConsilienceError
 from consilience.files import FORMAT
 from consilience.lab.cli.check_table import _read_schema
@@ -42,9 +39,12 @@ from consilience.messages.schema import Agreement, Public
 from consilience.messages.wire import encode
 from consilience.models.files.transfer import pack, unpack
 from consilience.networks.incoming import decode_reply
-from consilience.site import read_party
-from consilience.site.requests import read_request
-from consilience.site.template import TEMPLATE as PARTY
+from consilience.sites.coordinator.configuration import checked
+from consilience.sites.coordinator.template import TEMPLATE as COORDINATOR
+from consilience.sites.operations.invitation import Invitation, read_invitation
+from consilience.sites.party import read_party
+from consilience.sites.party.requests import read_request
+from consilience.sites.party.template import TEMPLATE as PARTY
 from consilience.tables.rows import rows_and_schema
 from consilience.tables.table import Table
 from consilience.tasks.lifecycle import Join, TakePublic

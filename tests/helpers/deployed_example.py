@@ -21,8 +21,6 @@ import numpy as np
 import pandas as pd
 
 from consilience import Federation, Party, protocols  # noqa: F401 (as the command does)
-from consilience.deployment.coordinator.configuration import read_coordinator
-from consilience.deployment.processes import held
 from consilience.lab.config.sections import read_toml
 from consilience.lab.runs.ledger import Ledger
 from consilience.messages.replies import Failure
@@ -31,7 +29,9 @@ from consilience.networks.incoming import Arrival, task_names
 from consilience.privacy.accounting.ledger import FOLDER as RELEASES
 from consilience.privacy.accounting.ledger import PrivacyLedger
 from consilience.protocols import Protocol, Round
-from consilience.site import read_party
+from consilience.sites.coordinator.configuration import read_coordinator
+from consilience.sites.operations.processes import held
+from consilience.sites.party import read_party
 from consilience.tasks.base import Task
 from helpers.command_line import PROGRAM, shell
 from helpers.party_sites import as_deployed

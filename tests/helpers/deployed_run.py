@@ -11,15 +11,15 @@ import numpy as np
 import pytest
 
 from consilience import Federation
-from consilience.deployment.coordinator.configuration import read_coordinator, store_coordinator
-from consilience.deployment.coordinator.rounds import OUTCOME, outcome, serve_run
-from consilience.deployment.coordinator.status import round_line
-from consilience.deployment.party.flower_app import client
-from consilience.deployment.party.process import party_key
 from consilience.errors import InvalidInput
 from consilience.lab.runs.ledger import Ledger
 from consilience.networks import LocalNetwork
-from consilience.site import read_party
+from consilience.sites.coordinator.configuration import read_coordinator, store_coordinator
+from consilience.sites.coordinator.rounds import OUTCOME, outcome, serve_run
+from consilience.sites.coordinator.status import round_line
+from consilience.sites.party import read_party
+from consilience.sites.party.process import party_key
+from consilience.sites.transport.party_app import client
 from helpers.flower_grid import QUICK, Context, Grid, Node, RecordDict
 from helpers.party_sites import as_deployed
 

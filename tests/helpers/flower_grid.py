@@ -14,7 +14,7 @@ with warnings.catch_warnings():  # flwr's command line uses what click has depre
     from flwr.clientapp import ClientApp  # noqa: F401 (so that no later import warns)
     from flwr.supercore.task_identity import TaskIdentity
 
-from consilience.networks.flower.network import Waits
+from consilience.sites.transport.flower.network import Waits
 
 Node = Callable[[Message], list[Message]]
 

@@ -1,4 +1,5 @@
-"""Answers requests in processes that are killed; started by tests/site/test_kills.py as a process of its own.
+"""Answers requests in processes that are killed; started by tests/sites/party/test_kills.py as a process of
+its own.
 
 It forks, so that a life costs milliseconds and not the seconds of imports; nothing here may start a thread.
 """
@@ -25,8 +26,8 @@ from consilience.messages.wire import decode, encode
 from consilience.privacy.accounting.ledger import FOLDER as LEDGER
 from consilience.privacy.accounting.ledger import entries
 from consilience.privacy.class_sums.tasks import SumClasses, public_basis
-from consilience.site import AUDIT, Limits, PartySite, kept_public, read_log, read_session
-from consilience.site.public_rows import FOLDER, read_public
+from consilience.sites.party import AUDIT, Limits, PartySite, kept_public, read_log, read_session
+from consilience.sites.party.public_rows import FOLDER, read_public
 from consilience.tasks.lifecycle import Join, TakePublic
 from helpers.party_sites import agreement, ask, one_party, requests, without_rows
 

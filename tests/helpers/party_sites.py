@@ -18,7 +18,7 @@ from consilience.messages.wire import decode, encode
 from consilience.networks.base import Network
 from consilience.networks.incoming import Arrival, decode_reply
 from consilience.networks.local import by_name
-from consilience.site import EVERYTHING, PartySite, PartySpec, own_secret
+from consilience.sites.party import EVERYTHING, PartySite, PartySpec, own_secret
 from consilience.tasks.base import Task
 from consilience.tasks.lifecycle import Checkpoint, Describe, Join
 from consilience.tasks.predictions import Distill, FitPrivate, PredictPublic

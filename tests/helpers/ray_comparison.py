@@ -12,7 +12,7 @@ from consilience import ensemble_distillation, uwa
 from consilience.checks import classifiers
 from consilience.checks.protocol import ProtocolCase
 from consilience.lab.experiments import Ledger, parse_spec, start
-from consilience.networks.flower.ray import RayNetwork
+from consilience.sites.transport.flower.ray import RayNetwork
 from helpers.command_line import CONFIG
 
 

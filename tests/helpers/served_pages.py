@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from consilience.report.live.server import Page, serve
+from consilience.sites.pages.server import Page, serve
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 

@@ -17,7 +17,7 @@ from consilience.federation.forming import negotiate
 from consilience.messages.replies import Failure
 from consilience.messages.schema import Public
 from consilience.messages.wire import decode, encode
-from consilience.site import EVERYTHING, Limits, PartySite
+from consilience.sites.party import EVERYTHING, Limits, PartySite
 from consilience.tasks.lifecycle import Describe, Evaluate, Join, TakePublic
 from consilience.tasks.predictions import Distill, FitPrivate, PredictPublic
 

@@ -20,7 +20,7 @@ from consilience.checks import classifiers
 from consilience.messages.message import REGISTRY, fields
 from consilience.messages.replies import Failure
 from consilience.messages.wire import decode, encode
-from consilience.site import AUDIT, Limits, PartySite, read_log, read_session
+from consilience.sites.party import AUDIT, Limits, PartySite, read_log, read_session
 from consilience.tasks.base import task_types
 from consilience.tasks.lifecycle import Join, TakePublic
 from consilience.tasks.outgoing import LONGEST_REASON

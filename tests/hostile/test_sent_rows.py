@@ -12,7 +12,7 @@ from consilience import Party
 from consilience.messages.replies import Failure
 from consilience.messages.schema import Public
 from consilience.messages.wire import decode, encode
-from consilience.site import Limits, PartySite
+from consilience.sites.party import Limits, PartySite
 from consilience.tasks.lifecycle import TakePublic
 
 MEAN, SPREAD = 63.2, 9.1

@@ -32,8 +32,8 @@ from consilience.methods.parameters.tasks import AdoptParameters, Parameters, Tr
 from consilience.models.files.transfer import pack
 from consilience.networks.incoming import Request, decode_reply, receive
 from consilience.numerics.feature_space import public_feature_space
-from consilience.site import Limits, PartySite
-from consilience.site.requests import read_request
+from consilience.sites.party import Limits, PartySite
+from consilience.sites.party.requests import read_request
 from consilience.tasks.lifecycle import Evaluate, Join, TakePublic
 from consilience.tasks.outgoing import answer
 from consilience.tasks.predictions import Distill, FitPrivate, PredictPublic
@@ -110,7 +110,7 @@ def test_what_would_not_fit_is_refused_before_it_is_made(
 
 
 def test_a_party_with_more_classes_than_it_takes_is_told_before_it_joins(tmp_path: Path) -> None:
-    from consilience.site import read_party
+    from consilience.sites.party import read_party
 
     (tmp_path / "t.csv").write_text("x,y\n" + "".join(f"{i},c{i % 50}\n" for i in range(500)))
     (tmp_path / "party.toml").write_text(

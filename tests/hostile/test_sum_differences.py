@@ -21,7 +21,7 @@ from consilience.methods.parameters.tasks import (
     TrainParameters,
 )
 from consilience.privacy.secure_aggregation.tasks import SumMasked, SumQuestion, SumTrained
-from consilience.site import EVERYTHING, PartySite
+from consilience.sites.party import EVERYTHING, PartySite
 from consilience.tasks.predictions import PredictPublic
 from consilience.tasks.scores import TellApart
 from helpers.party_sites import without_rows

@@ -19,8 +19,8 @@ from consilience.messages.wire import encode
 from consilience.party import nearness, state
 from consilience.privacy.accounting.ledger import Release
 from consilience.privacy.accounting.losses import PrivacyLoss
-from consilience.site import Limits, PartySite, read_session
-from consilience.site.session import Session
+from consilience.sites.party import Limits, PartySite, read_session
+from consilience.sites.party.session import Session
 from consilience.tasks.lifecycle import Join
 from consilience.tasks.predictions import FitPrivate, PredictPublic
 from consilience.validation.table_schema import Column, Schema

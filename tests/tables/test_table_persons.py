@@ -15,7 +15,7 @@ from consilience.errors import InvalidInput
 from consilience.lab.cli.main import app
 from consilience.lab.data import load_table
 from consilience.lab.data.downloads import data_home
-from consilience.site import read_party
+from consilience.sites.party import read_party
 from consilience.tables.check import check_table
 from consilience.tables.persons import check_persons
 from consilience.tables.table import Table

@@ -28,16 +28,16 @@ NO_TASKS = {
     "context",
     "copy_context()",
     "lab/estimators.py federation",
-    "report/live/server.py server",
+    "sites/pages/server.py server",
     "subprocess",
 }
 """All else that has a method ``run`` in the library."""
 
 AT_THE_COORDINATOR = {
     "checks/protocol.py",
-    "deployment/coordinator/membership.py",
-    "deployment/coordinator/rounds.py",
-    "networks/flower/network.py",
+    "sites/coordinator/membership.py",
+    "sites/coordinator/rounds.py",
+    "sites/transport/flower/network.py",
     "networks/incoming.py",
     "networks/processes.py _lost",
 }

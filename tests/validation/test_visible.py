@@ -24,7 +24,7 @@ from consilience.lab.data import Holdings, draw
 from consilience.messages.replies import Description, Metrics
 from consilience.messages.schema import VERSION, Agreement, Public
 from consilience.messages.wire import encode
-from consilience.site import AUDIT, PartySite, read_log
+from consilience.sites.party import AUDIT, PartySite, read_log
 from consilience.tasks.lifecycle import Describe, Evaluate
 from consilience.validation.labels import label_names
 from helpers.party_sites import one_party

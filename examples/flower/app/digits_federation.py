@@ -15,8 +15,8 @@ from sklearn.datasets import load_digits
 from consilience import Federation, Party, ensemble_distillation, uwa
 from consilience.learners import make
 from consilience.messages.schema import Public
-from consilience.networks.flower.client_app import party_app
-from consilience.networks.flower.network import FlowerNetwork
+from consilience.sites.transport.flower.client_app import party_app
+from consilience.sites.transport.flower.network import FlowerNetwork
 
 KNOWN = {"a": range(0, 7), "b": range(3, 10), "c": [0, 1, 2, 3, 6, 7, 8, 9]}
 """The digits that each party has examples of; every digit is known to two parties or three."""

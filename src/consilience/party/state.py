@@ -11,8 +11,8 @@
     folder/sums.safetensors        a secure sum that it is in, with its secrets; in no checkpoint
     folder/nearness.safetensors    which of its rows are public rows too, as far as that was computed
 
-One form for checkpoints of a run, for a party at its own machine (:mod:`consilience.site.state` replaces the
-folder as a whole) and for parties of a population that are not in memory
+One form for checkpoints of a run, for a party at its own machine (:mod:`consilience.sites.party.state`
+replaces the folder as a whole) and for parties of a population that are not in memory
 (:mod:`consilience.networks.population`). The agreement is written where a party has joined.
 Random streams are keyed and optimisers start afresh, so that nothing else is needed.
 """

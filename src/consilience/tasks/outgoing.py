@@ -10,7 +10,7 @@ it,
    by a task that has these replies added up (:mod:`consilience.privacy.secure_aggregation.tasks`).
 
 What :func:`answer` returns is what leaves. A party at its own machine then writes it into its log, and stores
-its state, before it sends it (:mod:`consilience.site.party_site`).
+its state, before it sends it (:mod:`consilience.sites.party.site`).
 
 Whatever goes wrong at a party leaves it as the :class:`~consilience.messages.replies.Failure` that
 :func:`failure_of` makes of it, whoever found it.

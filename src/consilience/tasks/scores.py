@@ -180,7 +180,7 @@ class ComparePublic(
 
     Of the rows that you train on, as if all were, so that calibration rows can judge what comes of it.
     Rows can be rebuilt from the answer: a party with limits of its own gives none
-    (:class:`consilience.site.Limits`), and is asked :class:`CompareCoarsely` instead.
+    (:class:`consilience.sites.party.Limits`), and is asked :class:`CompareCoarsely` instead.
 
     Attributes:
         ridge: ridge of :class:`consilience.numerics.density.PublicRatio`, above 0.

@@ -10,20 +10,20 @@ from pathlib import Path
 
 import pytest
 
-from consilience.deployment.certificates import public_key
-from consilience.deployment.coordinator import process as coordinator
-from consilience.deployment.coordinator.configuration import (
-    read_coordinator,
-    store_coordinator,
-    stored_coordinator,
-)
-from consilience.deployment.coordinator.rounds import OUTCOME, STAGE
-from consilience.deployment.processes import Processes, free_port
 from consilience.errors import RunFailed
 from consilience.lab.data import read_rows
 from consilience.lab.runs.ledger import Ledger
 from consilience.messages.schema import Public
-from consilience.site import AUDIT, AuditLog
+from consilience.sites.coordinator import process as coordinator
+from consilience.sites.coordinator.configuration import (
+    read_coordinator,
+    store_coordinator,
+    stored_coordinator,
+)
+from consilience.sites.coordinator.rounds import OUTCOME, STAGE
+from consilience.sites.operations.certificates import public_key
+from consilience.sites.operations.processes import Processes, free_port
+from consilience.sites.party import AUDIT, AuditLog
 from helpers.command_line import Call
 from helpers.deployed_run import last_line
 
@@ -291,7 +291,7 @@ def test_status_says_what_is_asked_now(
     asked = {"round": 1, "tasks": "FitPrivate+PredictPublic", "since": 0.0, "awaited": ["south"]}
     (ready / "run" / STAGE).write_text(json.dumps(asked))
     assert "awaited" not in call("coordinator", "status", ready).output
-    room = "consilience.deployment.coordinator"
+    room = "consilience.sites.coordinator"
     monkeypatch.setattr(f"{room}.status.running", lambda home: 7)
     monkeypatch.setattr(f"{room}.superlink.flwr", lambda *_: {"nodes": []})
     done = call("coordinator", "status", ready, "--json", "status.json")

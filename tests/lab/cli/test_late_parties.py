@@ -24,7 +24,7 @@ from consilience.lab.experiments import (
 from consilience.lab.experiments.late import read_late
 from consilience.lab.experiments.run import resume
 from consilience.lab.report.reading import read_results
-from consilience.site.configuration import read_party
+from consilience.sites.party.configuration import read_party
 from helpers.command_line import Call
 
 pytestmark = pytest.mark.usefixtures("sketched")

@@ -11,7 +11,7 @@ from consilience import networks, protocols  # noqa: F401 (as the command does)
 from consilience.federation.forming import negotiate
 from consilience.files import FORMAT
 from consilience.messages.wire import encode
-from consilience.site import read_party
+from consilience.sites.party import read_party
 from consilience.tasks.lifecycle import Describe, Join
 from consilience.tasks.predictions import FitPrivate, PredictPublic
 from helpers.command_line import Call

@@ -15,7 +15,7 @@ from consilience.lab.experiments import gather, parse_spec
 from consilience.learners import ForeignCode, make, trusting
 from consilience.models.encoders import encoders
 from consilience.models.encoders.encoders import RowEncoder, find_encoder
-from consilience.site import read_party
+from consilience.sites.party import read_party
 from consilience.tasks.scores import CompareCoarsely, ComparePublic, SelectPublic
 from helpers.stub_models import Share
 

@@ -14,7 +14,6 @@ from scipy.stats import chi2, poisson
 from sklearn.naive_bayes import GaussianNB
 
 from consilience import Federation, LocalNetwork, Party
-from consilience.deployment.certificates import make_key
 from consilience.errors import InvalidInput, QuorumLost
 from consilience.lab.config.reading import parse_spec
 from consilience.lab.experiments import start
@@ -32,8 +31,9 @@ from consilience.privacy.class_sums.tasks import SumClasses, public_basis
 from consilience.privacy.secure_aggregation.party import checked_roster
 from consilience.privacy.secure_aggregation.rounds import SecureAggregation, SumsNetwork
 from consilience.protocols import ensemble_distillation, protocol
-from consilience.site import Limits, PartySite
-from consilience.site.privacy_limits import spending
+from consilience.sites.operations.certificates import make_key
+from consilience.sites.party import Limits, PartySite
+from consilience.sites.party.privacy_limits import spending
 from helpers.party_sites import SiteNetwork
 
 RNG = np.random.default_rng(0)

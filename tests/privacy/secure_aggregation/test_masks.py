@@ -8,7 +8,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from consilience.deployment.certificates import make_key
 from consilience.errors import KnowledgeRefused
 from consilience.privacy.secure_aggregation.masks import (
     PRIME,
@@ -22,6 +21,7 @@ from consilience.privacy.secure_aggregation.masks import (
     unseal,
     verify,
 )
+from consilience.sites.operations.certificates import make_key
 
 ONE, OTHER = bytes(range(32)), bytes(range(32, 64))
 

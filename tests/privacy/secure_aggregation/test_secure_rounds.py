@@ -26,7 +26,6 @@ from consilience import (
 from consilience.aggregation import Aggregator, coordinate_median, majority_vote
 from consilience.aggregation.base import Screened
 from consilience.aggregation.guard import Guard
-from consilience.deployment.certificates import make_key
 from consilience.errors import InvalidInput, QuorumLost
 from consilience.messages.replies import Failure
 from consilience.messages.schema import Public
@@ -40,6 +39,7 @@ from consilience.privacy.class_sums.protocol import private_sums
 from consilience.privacy.secure_aggregation.party import SUMS, member_of
 from consilience.privacy.secure_aggregation.rounds import SecureAggregation, SumsNetwork
 from consilience.protocols import Protocol, iterative_distillation
+from consilience.sites.operations.certificates import make_key
 from consilience.tasks.lifecycle import Checkpoint, Join, Restore
 from consilience.tasks.predictions import Distill, FitPrivate, PredictPublic
 from helpers.party_sites import SiteNetwork

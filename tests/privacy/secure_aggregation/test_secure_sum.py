@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 from scipy.stats import chi2
 
-from consilience.deployment.certificates import make_key
 from consilience.errors import KnowledgeRefused, RunFailed
 from consilience.messages.wire import encode
 from consilience.privacy.secure_aggregation.masks import (
@@ -25,6 +24,7 @@ from consilience.privacy.secure_aggregation.messages import ANSWERS, MaskedInput
 from consilience.privacy.secure_aggregation.opened_sum import open_sum
 from consilience.privacy.secure_aggregation.secure_sum import SumMember
 from consilience.privacy.secure_aggregation.sum_state import roster_digest
+from consilience.sites.operations.certificates import make_key
 
 DOMAIN = bytes(range(32))
 

@@ -8,8 +8,6 @@ from typing import Annotated
 import typer
 
 from consilience import __version__
-from consilience.cli.coordinator import coordinator
-from consilience.cli.party import party
 from consilience.errors import InvalidInput, command
 from consilience.lab.cli.check_table import preparation
 from consilience.lab.cli.listing import KINDS, listed
@@ -30,6 +28,8 @@ from consilience.lab.cli.running import finish, method_runs_done, spec_of, start
 from consilience.lab.cli.trust import Trust, allowing
 from consilience.privacy.accounting.commands import audits, privacy
 from consilience.privacy.attacks.command import attacks
+from consilience.sites.cli.coordinator import coordinator
+from consilience.sites.cli.party import party
 
 app = typer.Typer(
     name="consilience",
@@ -164,7 +164,7 @@ def resume(
                 mend="Name one, then the other for the folder that it writes.",
             )
         if without and deployed and rounds is None and out is None:
-            from consilience.cli.coordinator import begin_without
+            from consilience.sites.cli.coordinator import begin_without
 
             with stopping(), privately():
                 begin_without(found.parent, without, context, quiet=quiet)
@@ -185,7 +185,7 @@ def resume(
                     "  Where the run is done, write more rounds into coordinator.toml, and resume it.",
                 )
             from consilience.lab.experiments import spec_joined_by
-            from consilience.site.configuration import read_party
+            from consilience.sites.party.configuration import read_party
 
             files = list(map(read_party, late))
             spec = spec_joined_by(folder, files, rounds)
@@ -198,7 +198,7 @@ def resume(
                 mend=f"Name one: {command('resume', folder)} --with party.toml",
             )
         if deployed:
-            from consilience.cli.coordinator import go_on_to_the_end
+            from consilience.sites.cli.coordinator import go_on_to_the_end
 
             with stopping(), privately():
                 go_on_to_the_end(found.parent, context, quiet=quiet)

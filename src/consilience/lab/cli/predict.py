@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 import typer
 
-from consilience.deployment.coordinator.configuration import deployed_spec
 from consilience.errors import InvalidInput, KnowledgeRefused, RunFailed, as_cell, command, nearest
 from consilience.files import read_text
 from consilience.lab.cli.output import say, write_text
@@ -42,7 +41,8 @@ from consilience.numerics.outcomes import outcome_of
 from consilience.party.shared_space import SharedSpace, shared_space
 from consilience.party.state import read_mixture
 from consilience.protocols import RoundState
-from consilience.site import read_party, read_session
+from consilience.sites.coordinator.configuration import deployed_spec
+from consilience.sites.party import read_party, read_session
 from consilience.tables.outcomes.per_label import suited_to
 from consilience.validation.table_schema import Schema
 

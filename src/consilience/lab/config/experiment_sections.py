@@ -8,7 +8,7 @@ from typing import Literal
 from pydantic import Field
 
 from consilience.lab.config.sections import Flag, Name, Number, Open, Quorum, Section, Whole
-from consilience.site.private_rows import PrivateDataSpec
+from consilience.sites.party.private_rows import PrivateDataSpec
 
 
 class DataSpec(Open):

@@ -21,7 +21,7 @@ from consilience.lab.runs.leaving import REMAINS, Record, record_of
 from consilience.lab.runs.ledger import Ledger
 from consilience.models.encoders.encoders import with_text_columns
 from consilience.protocols import PROTOCOLS, Protocol
-from consilience.site.configuration import PartySpec
+from consilience.sites.party.configuration import PartySpec
 from consilience.tables.rows import rows_of
 from consilience.tables.table import Table, text_rows
 from consilience.validation.arrays import Array, check_alike

@@ -380,7 +380,7 @@ def make_network(
             parties, public, processes=chosen.processes, threads=chosen.threads, **limits
         )
     if chosen.kind == "ray":
-        from consilience.networks.flower.ray import RayNetwork
+        from consilience.sites.transport.flower.ray import RayNetwork
 
         return RayNetwork(parties, public, threads=chosen.threads, **limits)
     return LocalNetwork(parties, public, wire=chosen.kind == "wire", **limits)

@@ -1,7 +1,7 @@
 """From a run's ledger to :class:`~consilience.lab.report.results.Results`.
 
 A run was simulated or deployed. Both have one ledger (:mod:`consilience.lab.runs.ledger`), and each its own
-configuration, which :mod:`consilience.lab.experiments` or :mod:`consilience.deployment` reads.
+configuration, which :mod:`consilience.lab.experiments` or :mod:`consilience.sites` reads.
 
 A run may be a stranger's: what its tables say is held against one another, and against the memory that is
 left, before anything is made as large as they say.
@@ -18,7 +18,6 @@ from typing import Any
 import numpy as np
 
 from consilience.aggregation.guard import excluded_in
-from consilience.deployment.coordinator.configuration import CoordinatorSpec, deployed_spec
 from consilience.lab.data import Holdings
 from consilience.lab.experiments import stored_spec
 from consilience.lab.experiments.measured_rows import decoded
@@ -35,6 +34,7 @@ from consilience.lab.report.results import (
 )
 from consilience.lab.runs.folder import LEDGER, RunSpec, read_configuration, run_of
 from consilience.lab.runs.ledger import Ledger
+from consilience.sites.coordinator.configuration import CoordinatorSpec, deployed_spec
 from consilience.validation.arrays import Array
 from consilience.validation.memory import check_memory
 

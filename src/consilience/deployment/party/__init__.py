@@ -1,1 +1,0 @@
-"""A party's side of a deployed federation."""

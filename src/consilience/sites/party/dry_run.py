@@ -1,0 +1,341 @@
+"""Dry run of a party's configuration on a few of its rows, before it joins anything."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from time import perf_counter
+from typing import Any, Literal
+
+import numpy as np
+
+from consilience.errors import InvalidInput, RunFailed
+from consilience.messages.replies import Failure
+from consilience.messages.schema import PRECISION, Agreement, OutputKind, Public
+from consilience.messages.wire import decode, encode
+from consilience.party.party import Party
+from consilience.sites.party.audit import AUDIT, read_log
+from consilience.sites.party.configuration import PartySpec
+from consilience.sites.party.limits import EVERYTHING, Limits
+from consilience.sites.party.own_ledger import ledger_warnings
+from consilience.sites.party.privacy_limits import whole_ledger
+from consilience.sites.party.public_rows import kept_public
+from consilience.sites.party.session import read_session
+from consilience.sites.party.site import PartySite
+from consilience.tasks.base import Task
+from consilience.tasks.lifecycle import Describe, Join
+from consilience.tasks.predictions import Distill, FitPrivate, PredictPublic
+from consilience.validation.labels import class_order
+
+MOST_ROWS = 300
+"""Own rows, and public ones, that a dry run works with."""
+
+
+@dataclass(frozen=True)
+class DryRunReport:
+    """Findings of a dry run.
+
+    Attributes:
+        name: of the party.
+        rows: how many it has, without those to measure on.
+        test_rows: how many are to measure on.
+        inputs: the shape of one row.
+        classes: class to its rows, by the federation's names; empty for regression.
+        public_rows: how many it has a file of.
+        public: their digest; the coordinator's must be the same.
+        public_from: where they come from: ``"file"``, ``"coordinator"`` where there is no file and the limits
+            let it send them (own rows stood in for them then), or ``"none"``.
+        public_bytes: how large they may be that it takes; ``None`` for no limit.
+        kept: digests of those that a coordinator has sent before.
+        shared_rows: how many of its rows are among those of the file, and are left out for that.
+        model: its name.
+        soft_targets: how it takes soft targets.
+        answer_bytes: of its predictions on all public rows, the largest thing that leaves with them.
+        leaves: task to the type of reply that may leave with it under the limits.
+        seconds: what a round takes, part by part, if time grows with the rows; tried on :data:`MOST_ROWS`.
+        rounds: in how many it takes part at most; ``None`` for no limit.
+        warnings: limits that are laxer than they usually are, and the danger of each.
+    """
+
+    name: str
+    rows: int
+    test_rows: int
+    inputs: tuple[int, ...]
+    classes: Mapping[str, int]
+    public_rows: int
+    public: str
+    public_from: Literal["file", "coordinator", "none"]
+    public_bytes: int | None
+    kept: tuple[str, ...]
+    shared_rows: int
+    model: str
+    soft_targets: str
+    answer_bytes: int
+    leaves: Mapping[str, str]
+    seconds: Mapping[str, float]
+    rounds: int | None
+    warnings: tuple[str, ...]
+
+
+def try_out(spec: PartySpec) -> DryRunReport:
+    """Make the party, and have a small copy of it answer a round's questions in a throw-away folder.
+
+    Where the coordinator is to send the public rows, own rows take their place, in memory alone: what can be
+    known without them is tried, and whether they look like the party's own is seen when they come.
+
+    Raises:
+        InvalidInput: something does not go together; nothing has been trained on all rows by then.
+        RunFailed: the model failed on the rows it was tried with, or the state cannot be written.
+    """
+    party = join_alone(spec)
+    assert party.public is not None
+    origin: Literal["file", "coordinator", "none"] = "file"
+    if spec.public is None:
+        origin = "coordinator" if spec.limits.max_public_bytes else "none"
+    small = _smaller(party, spec)
+    if origin == "coordinator":
+        small.public = Public(small.X[:MOST_ROWS], party.schema) if len(small.X) else Public.none()
+    public_rows, outputs = len(party.public), _agreed(party).outputs
+    precision = PRECISION[_kind_of(party)]
+    _asked(small, spec.threads)  # the first time libraries are imported as well
+    return DryRunReport(
+        name=spec.name,
+        rows=len(party.X),
+        test_rows=0 if party.test is None else len(party.test[0]),
+        inputs=party.X.shape[1:],
+        classes=_rows_by_class(party),
+        public_rows=public_rows,
+        public=party.public.key if public_rows else "",
+        public_from=origin,
+        public_bytes=spec.limits.public_bytes,
+        kept=kept_public(spec.state) if origin == "coordinator" else (),
+        shared_rows=party.shared_rows,
+        model=spec.model.name,
+        soft_targets=party.how_soft_targets,
+        answer_bytes=public_rows * outputs * np.dtype(precision).itemsize,
+        leaves=spec.limits.allowed_replies(),
+        seconds=_seconds(_asked(small, spec.threads), small, party),
+        rounds=spec.limits.rounds,
+        warnings=(
+            *lax_limits(spec.limits),
+            *ledger_warnings(spec.limits),
+            *party.notes,
+            *party.rare,
+        ),
+    )
+
+
+def join_alone(spec: PartySpec) -> Party:
+    """Make the party and have it join with nobody else, as its data and model must allow.
+
+    Without a file of public rows it joins without any.
+
+    Raises:
+        InvalidInput: something does not go together.
+        RunFailed: its state could not be written, is damaged, or has another format;
+            or its privacy ledger was changed, cut or set back.
+    """
+    _check_folder(spec.state)
+    read_session(spec.state)
+    whole_ledger(spec.state, spec.limits.ledger_in(spec.state))
+    party = spec.party()
+    party.public = party.public or Public.none()
+    with spec.located():
+        spec.limits.bind(party)
+        party.join(_agreed(party))
+    return party
+
+
+def lax_limits(limits: Limits) -> tuple[str, ...]:
+    """Warnings of limits that are laxer than they usually are, one sentence each, with its danger."""
+    usual, (low, high) = Limits(), limits.quantile
+    model = "what your model says of the public rows"
+    lax = {
+        "overlap": (
+            limits.overlap,
+            f"a person whose record is among the public rows shows in {model}",
+        ),
+        "secret": (
+            not limits.secret,
+            "who knows the seed can compute again what your model does with rows that are guessed",
+        ),
+        "alpha": (
+            limits.alpha < usual.alpha,
+            "a coordinator can make a model that looks for one person",
+        ),
+        "quantile": (
+            low < usual.quantile[0] or high > usual.quantile[1],
+            "single rows of yours show in which public rows are selected",
+        ),
+        "regularization": (
+            limits.regularization < usual.regularization,
+            "certainties tell more of single rows",
+        ),
+        "delta": (
+            limits.epsilon is not None and limits.delta > usual.delta,
+            "with that probability a release may tell all of a row",
+        ),
+        "metrics": (_more(limits.metrics, usual.metrics), "metrics tell who is measured on"),
+        "metrics_in_all": (
+            _more(limits.metrics_in_all, usual.metrics_in_all),
+            "metrics tell who is measured on",
+        ),
+        "digits": (_more(limits.digits, usual.digits), "metrics tell more of single rows"),
+        "public_sets": (
+            _more(limits.public_sets, usual.public_sets),
+            "each set that is refused tells a little of where your rows lie",
+        ),
+    }
+    return tuple(
+        f"limits.{name} is {_written(getattr(limits, name))}, and usually "
+        f"{_written(getattr(usual, name))}: {danger}"
+        for name, (laxer, danger) in lax.items()
+        if laxer
+    )
+
+
+def _more(most: int | None, usual: int | None) -> bool:
+    """Return true if a limit, or none, allows more than the usual one."""
+    return usual is not None and (most is None or most > usual)
+
+
+def _written(value: object) -> str:
+    """A value as a file of TOML has it."""
+    return json.dumps(value)
+
+
+def _asked(party: Party, threads: int) -> dict[str, float]:
+    """Ask a party all that a round asks it; returns the seconds that each task took, by name."""
+    agreed, kind = _agreed(party), _kind_of(party)
+    taken: dict[str, float] = {}
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        PartySite(lambda: party, Path(folder), limits=EVERYTHING, threads=threads) as site,
+    ):
+
+        def ask(task: Task) -> Any:
+            start = perf_counter()
+            (reply,) = decode(site.answer(encode([task])))
+            taken[type(task).__name__] = perf_counter() - start
+            if isinstance(reply, Failure):
+                wrong = InvalidInput if reply.kind == "invalid" else RunFailed
+                said = str(read_log(Path(folder) / AUDIT).entries[-1]["detail"])
+                if said != reply.reason:  # with the words that would not leave
+                    raise wrong(said, where="dry run")
+                raise wrong(said, where="dry run", mend=reply.mend or None)
+            reply.validate(party=party.name, task=task, agreement=agreed)
+            return reply
+
+        ask(Describe())
+        ask(Join(agreement=agreed))  # trains nothing: what it takes is the state's
+        if learns_only := not (party.labelled or party.frozen):
+            targets = np.full((agreed.rows, agreed.outputs), 1 / agreed.outputs, PRECISION[kind])
+            targets[:: agreed.outputs] *= 0.5  # of one class alone not every model learns
+            targets[:: agreed.outputs, 0] += 0.5
+        else:
+            ask(FitPrivate(round=1))
+        if agreed.rows:
+            if not learns_only:
+                targets = ask(PredictPublic(round=1, outputs=kind)).values
+            ask(Distill(round=1, targets=targets, alpha=0.5))
+    return taken
+
+
+def _seconds(taken: Mapping[str, float], small: Party, party: Party) -> dict[str, float]:
+    """Seconds of a round on all rows, if time grows with them; public rows to come are taken for as many."""
+    assert small.public is not None and party.public is not None
+    own, state = len(party.X) / max(len(small.X), 1), taken["Join"]
+    factors = {"FitPrivate": own}
+    if len(small.public):
+        public = (len(party.public) or len(party.X)) / len(small.public)
+        factors |= {"PredictPublic": public, "Distill": max(own, public)}
+    words = {"FitPrivate": "train", "PredictPublic": "predict", "Distill": "learn from the teacher"}
+    seconds = {
+        words[task]: factor * max(0.0, taken[task] - state)
+        for task, factor in factors.items()
+        if task in taken
+    }
+    seconds["read and write the state"] = state * (len(taken) - 2)
+    return seconds
+
+
+def _rows_by_class(party: Party) -> dict[str, int]:
+    """Rows of each class; of an outcome of each kind that it tells apart, such as censored rows."""
+    if party.outcome is None or not party.labelled:
+        return {name: int((party.y == name).sum()) for name in party.classes}
+    kinds, counts = np.unique(party.outcome.strata(party.y), return_counts=True)
+    return {str(kind): int(n) for kind, n in zip(kinds, counts, strict=True) if kind}
+
+
+def _smaller(party: Party, spec: PartySpec) -> Party:
+    """The same party with a few rows of every class."""
+    assert party.public is not None
+    kinds, names = party.y, party.classes
+    if party.outcome is not None and party.labelled:
+        bins = party.outcome.targets(party.y, own=party.y).argmax(axis=1)
+        kinds = np.char.add(party.outcome.strata(party.y), bins.astype(str))
+        names = tuple(np.unique(kinds))
+    groups = [np.flatnonzero(kinds == name) for name in names if party.labelled]
+    groups = groups or [np.arange(len(party.X))]
+    rows = np.sort(np.concatenate([group[: -(-MOST_ROWS // len(groups))] for group in groups]))
+    small = Party(
+        party.name,
+        party.untrained() if party.frozen else spec.learner(),  # a frozen one keeps its answers
+        party.X[rows] if len(party.X) else None,
+        party.y[rows] if party.labelled else None,
+        calibration=spec.data.calibration,
+        trusts=spec.trusts,
+        sends_rows=spec.model.sends_rows,
+        encoder=party.encoder,
+        outcome=party.outcome,
+    )
+    public = party.public
+    small.public = public.take(slice(MOST_ROWS)) if len(public) else public
+    return small
+
+
+def _agreed(party: Party) -> Agreement:
+    """The agreement of a federation of this party alone."""
+    assert party.public is not None
+    classes, tested = party.classes, party.test
+    if party.kind == "classification" and not classes:  # it learns only: any will do
+        classes = ("one", "other") if tested is None else class_order(tested[1].tolist())
+    mine = (party.name,)
+    return Agreement(
+        kind=party.kind,
+        frozen=mine if party.frozen else (),
+        learners=() if party.labelled or party.frozen else mine,
+        classes=classes,
+        outputs=len(classes) or party.targets or (1 if tested is None else tested[1].shape[1]),
+        public=party.public.key,
+        rows=len(party.public),
+        seed=0,
+        encoder=party.public.encoder_key if party.encoder is None else party.encoder.key,
+        outcome="" if party.outcome is None else party.outcome.key,
+    )
+
+
+def _kind_of(party: Party) -> OutputKind:
+    """The kind of its predictions."""
+    return "probabilities" if party.kind == "classification" else "values"
+
+
+def _check_folder(state: Path) -> None:
+    """Raise an error if the state could not be written, without making its folder."""
+    if state.is_file():
+        raise InvalidInput(
+            "this is a file, and state is a folder",
+            where=str(state),
+            mend="Set state to another one; it is made if need be.",
+        )
+    there = next(folder for folder in (state, *state.parents) if folder.exists())
+    if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
+        raise RunFailed(
+            "its state cannot be written there",
+            where=str(there),
+            mend="Set state to a folder that this user may write to.",
+        )

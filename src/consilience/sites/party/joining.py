@@ -1,0 +1,107 @@
+"""Joining by an invitation: the party's folder, its key, and the line that answers."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+from consilience.errors import InvalidInput, RunFailed
+from consilience.files import privately, write_whole
+from consilience.sites.operations.certificates import check_certificates, make_key
+from consilience.sites.operations.invitation import Invitation, read_invitation
+from consilience.sites.party import read_party
+from consilience.sites.party.template import TEMPLATE
+
+_LEAST = 16
+"""Digits of a fingerprint that count as compared."""
+
+
+@privately()
+def join(
+    file: Path, folder: Path | None, *, fingerprint: str | None = None
+) -> tuple[Invitation, str]:
+    """Make what a party needs to take part, and return the invitation and the line that answers it.
+
+    A ``party.toml`` is written with the address filled in; where there is one it must be the same party's,
+    and say the same address. The key stays where it is made, or is as long as it is there.
+
+    Args:
+        file: the invitation.
+        folder: of the party; made if need be. ``None`` for one of its name.
+        fingerprint: as the coordinator read it aloud; ``None`` where nobody did.
+
+    Raises:
+        InvalidInput: the invitation was changed, counts no more, or is not for this party.
+        RunFailed: the folder cannot be written.
+        MissingExtra: cryptography is not installed.
+    """
+    invitation, _ = read_invitation(file)
+    invitation.check_time(str(file))
+    if fingerprint is not None:
+        _check_fingerprint(invitation, fingerprint)
+    check_certificates(invitation.certificate.encode(), "its certificate", where=str(file))
+    folder = Path(invitation.party) if folder is None else folder
+    path = folder / "party.toml"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        if not path.exists():
+            write_whole(path, _filled_in(invitation))
+        spec = read_party(path)
+        asked = {"name": invitation.party, "coordinator.address": invitation.address}
+        there = {"name": spec.name, "coordinator.address": ""}
+        if spec.coordinator is not None:
+            there["coordinator.address"] = spec.coordinator.address
+        for key, wanted in asked.items():
+            if there[key] != wanted:
+                raise InvalidInput(
+                    f"{key} is {there[key]!r}, and the invitation says {wanted!r}",
+                    where=str(path),
+                    mend="Change it, or join into another folder: --folder.",
+                )
+        assert spec.coordinator is not None
+        authority = spec.coordinator.certificate
+        if authority.exists() and authority.read_text(encoding="utf-8") != invitation.certificate:
+            raise InvalidInput(
+                "there is another authority's certificate, and the invitation has its own",
+                where=str(authority),
+                mend="Ask the coordinator which is right, and move this one away.",
+            )
+        write_whole(authority, invitation.certificate, mode=0o644)
+    except OSError as error:
+        raise RunFailed(f"cannot be written ({error.strerror})", where=str(folder)) from error
+    return invitation, invitation.answer(make_key(spec.coordinator.key, spec.name))
+
+
+def _check_fingerprint(invitation: Invitation, given: str) -> None:
+    """Raise ``InvalidInput`` unless what was read aloud is the beginning of the fingerprint."""
+    digits = re.sub(r"[\s:-]", "", given).lower()
+    if len(digits) < _LEAST:
+        raise InvalidInput(
+            f"{len(digits)} were given, and it takes {_LEAST} digits or more",
+            where="--fingerprint",
+            mend="Give those that the coordinator read aloud; without the option none are compared.",
+        )
+    if not invitation.fingerprint.startswith(digits):
+        raise InvalidInput(
+            f"the invitation's is {invitation.spoken}",
+            where="--fingerprint",
+            mend="It is another file than the coordinator wrote: do not join.",
+        )
+
+
+def _filled_in(invitation: Invitation) -> str:
+    """A configuration with all that the invitation says."""
+    text = TEMPLATE.replace('"my-site"', json.dumps(invitation.party))
+    text = re.sub(
+        r'(?m)^# federation = ".*?"',
+        lambda _: f"federation = {json.dumps(invitation.federation)}",
+        text,
+    )
+    text = re.sub(r"(?m)^(?=public = )", "# ", text)
+    head, section, rest = text.partition("# [coordinator]")
+    rest = re.sub(r"(?m)^# (?=(address|certificate|key) =)", "", rest)
+    rest = re.sub(
+        r'(?m)^address = ".*?"', lambda _: f"address = {json.dumps(invitation.address)}", rest
+    )
+    return head + section.removeprefix("# ") + rest

@@ -1,0 +1,402 @@
+"""Limits of a party on what it can be asked, whatever a coordinator asks for."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Literal, get_args
+
+from pydantic import AfterValidator, Field, PlainValidator
+
+from consilience.errors import InvalidInput, KnowledgeRefused, nearest
+from consilience.lab.config.options import check_arguments
+from consilience.lab.config.sections import Flag, Number, Whole
+from consilience.messages.replies import Metrics
+from consilience.methods.parameters.tasks import DescribeParameters
+from consilience.numerics.coarse_ratios import Coarseness
+from consilience.numerics.randomness import NoiseSource, SystemNoise
+from consilience.party.party import Party
+from consilience.site.fields import within
+from consilience.sites.party.privacy_limits import PrivacyLimits
+from consilience.tasks.base import Task, TaskGroup, task_types
+from consilience.tasks.lifecycle import Evaluate, Join, TakePublic
+from consilience.tasks.scores import CompareCoarsely, ScoreCertainty, SelectPublic
+
+GROUPS = get_args(TaskGroup)
+"""What a party may allow; tasks say which of them they come with. With ``"predictions"`` leave: what the
+model says of the public rows, scores of them, counts of rows, metrics on test rows, names of classes. With
+``"parameters"``: the numbers of a network; with ``"models"``: whole models; with ``"others"``: whatever
+protocols send that are not part of this package, their code having been installed at the party."""
+
+
+def _coarseness(value: Any) -> Coarseness | Literal["exact"] | None:
+    """The settings that a table gives.
+
+    Raises:
+        InvalidInput: it is no table, or holds unknown or unsafe settings.
+    """
+    if isinstance(value, Mapping):
+        check_arguments(Coarseness, value, where="density_ratios")
+        return Coarseness(**value)
+    if value is None or isinstance(value, Coarseness):
+        return value
+    if value == "exact":
+        return "exact"
+    raise InvalidInput(
+        f"it should be a table, not {value!r}",
+        mend="Write [limits.density_ratios]; left empty, it has the usual settings.",
+    )
+
+
+def _ordered(quantile: tuple[float, float]) -> tuple[float, float]:
+    """The quantiles, unless no question could lie between them."""
+    low, high = quantile
+    if not 0 <= low <= high <= 1:
+        raise ValueError(f"{low:g} to {high:g} is no range of shares; write [0.05, 0.5]")
+    return quantile
+
+
+class Limits(PrivacyLimits):
+    """Limits of a party on what it can be asked; a request beyond them is refused before anything runs.
+
+    Those of privacy are in :class:`.PrivacyLimits`.
+
+    Attributes:
+        allow: of :data:`GROUPS`, or names of tasks.
+        rounds: how many rounds the party takes part in, in all its life, with round 0 and those of runs that
+            were started anew; ``None`` for no limit.
+        requests: how many requests it answers in a round, those that fail among them; one that comes again
+            after its answer was lost does not count; ``None`` for no limit, and then a coordinator can ask
+            for everything in one round. From one round to the next it joins, or goes back to an earlier
+            round, as often.
+        protocols: of the protocols that have tasks of their own, the ones whose tasks are taken; ``None`` for
+            all that ``allow`` covers.
+        federation: the only federation it takes part in, by the name that the transport gives; ``None`` for
+            any.
+        classes: how many classes a coordinator may have it tell apart, its own among them: what its models
+            and answers cost grows with them. ``None`` for no limit.
+        public_bytes: bytes of memory that public rows may take which a coordinator sends to a party without a
+            file of them (:attr:`~consilience.tasks.lifecycle.TakePublic.unpacked`); those of two federations
+            may be on the disk at once. 0 for none, as always with ``epsilon``; ``None`` for no limit.
+        public_sets: how many sets of sent rows it holds against its own in all its life, those that it
+            refuses among them: each tells the sender a little of where its own lie. One that comes again
+            does not count, and is answered as before. ``None`` for no limit.
+        density_ratios: how coarsely it says how densely its rows of each class lie
+            (:class:`~consilience.tasks.scores.CompareCoarsely`); ``None`` for not at all. ``"exact"`` is for
+            simulations, where parties trust whoever asks: they answer whatever rows can be rebuilt from
+            (:data:`~consilience.tasks.base.Exposure`), such as exact ratios
+            (:class:`~consilience.tasks.scores.ComparePublic`). No file may say it.
+        quantile: from where to where the share of its own rows may lie that a coordinator has it take for
+            foreign (:class:`~consilience.tasks.scores.SelectPublic`).
+        regularization: the least λ that a coordinator may choose for certainties
+            (:class:`~consilience.tasks.scores.ScoreCertainty`).
+        alpha: the least weight of the private rows, of those that a model is refitted on together with the
+            teacher, whatever weight the coordinator asks for: with next to none it would make a model that
+            says what the coordinator likes everywhere but where it looks for somebody.
+            It does not hold for models that take no row weights, such as nearest neighbours, which count
+            private and public rows alike, nor for networks, which go on from their private training.
+        overlap: whether the party trains, and is measured, on own rows that are public rows too, as nearly as
+            makes no difference: a coordinator that puts a person's record among the public rows would see
+            what the model says of exactly them. Without, whoever is asked about is left out, there or not.
+            In tables where chance makes many rows the same, as with a few columns of yes and no or very many
+            public rows, none are left out.
+        metrics: how often in a run, that is after joining, it says how good its model is on its test rows.
+            ``None`` for as often as it is asked.
+        metrics_in_all: the same in all its life, over runs that are started anew.
+        digits: digits of these metrics. ``None`` for all.
+        answers: how many rows its model is asked about in all, where that is frozen and its answers cost
+            something; those that were answered do not count again. ``None`` for the model's own limit.
+        masks: whether what it says of its rows leaves in secure sums alone; metrics and notes leave as ever.
+        secret: whether the party's random streams are mixed with a secret of its own. Without it the
+            coordinator, who knows the seed, can compute again what the party's model does with rows that it
+            guesses, and compare.
+    """
+
+    allow: tuple[str, ...] = ("predictions",)
+    rounds: Whole | None = Field(default=None, ge=1)
+    requests: Whole | None = Field(default=20, ge=1)
+    protocols: tuple[str, ...] | None = None
+    federation: str | None = None
+    classes: Whole | None = Field(default=1_000, ge=2)
+    public_bytes: Whole | None = Field(default=1 << 30, ge=0)
+    public_sets: Whole | None = Field(default=10, ge=1)
+    density_ratios: Annotated[Coarseness | Literal["exact"] | None, PlainValidator(_coarseness)] = (
+        None
+    )
+    quantile: Annotated[tuple[Number, Number], AfterValidator(_ordered)] = (0.05, 0.5)
+    regularization: Number = Field(default=1e-3, ge=0)
+    alpha: Number = Field(default=0.1, ge=0, le=1)
+    overlap: Flag = False
+    metrics: Whole | None = Field(default=1, ge=0)
+    metrics_in_all: Whole | None = Field(default=10, ge=0)
+    digits: Whole | None = Field(default=3, ge=1)
+    answers: Whole | None = Field(default=None, ge=1)
+    masks: Flag = False
+    secret: Flag = True
+
+    def check_names(self) -> None:
+        """Raise ``InvalidInput`` on a group, task or protocol that is not known here."""
+        if self.density_ratios == "exact":
+            raise InvalidInput(
+                "rows can be rebuilt from exact density ratios, which are for simulations",
+                where="limits.density_ratios",
+                mend="Write a table [limits.density_ratios]; left empty, it has the usual settings.",
+            )
+        known = {*GROUPS, *task_types()}
+        for name in self.allow:
+            if name not in known:
+                raise InvalidInput(
+                    f"unknown task or group {name!r}",
+                    where="limits.allow",
+                    mend=f"{nearest(name, known)} Groups: {', '.join(GROUPS)}.",
+                )
+        protocols = {task.protocol for task in task_types().values() if task.protocol}
+        for name in self.protocols or ():
+            if name not in protocols:
+                raise InvalidInput(
+                    f"no protocol {name!r} has tasks of its own",
+                    where="limits.protocols",
+                    mend=f"{nearest(name, protocols)} What shares predictions alone comes under allow.",
+                )
+
+    def refuse(self, tasks: Sequence[Task], *, federation: str) -> None:
+        """Raise ``KnowledgeRefused``, naming the limit, unless the tasks may be asked.
+
+        Args:
+            tasks: what is asked.
+            federation: who asks.
+        """
+        for task in tasks if self.masks else ():
+            drawn = isinstance(task, DescribeParameters) and not task.counted
+            cost = getattr(task.reply_type, "privacy_cost", None)
+            if cost not in ("nothing", "measured") and not drawn:
+                what = f"{task.reply_type.__name__} would leave it as it is, and not in a sum"
+                mend = "The coordinator sets secure_aggregation; or the party's engineer takes masks off."
+                raise KnowledgeRefused(f"limits.masks: {what}", mend=mend)
+        for task in within(tasks):
+            name = type(task).__name__
+            if not self._allows(type(task)):
+                raise KnowledgeRefused(
+                    f"limits.allow: it does not let {name!r} be asked",
+                    mend=f"The party's engineer may add {task.exchanges or name!r} to allow.",
+                )
+            if not self._takes_part(type(task)):
+                raise KnowledgeRefused(
+                    f"limits.protocols: {name!r} is of {task.protocol!r}, which it takes no part in",
+                    mend="The party's engineer may add it to protocols.",
+                )
+            noiseless = isinstance(task, ScoreCertainty) and task.epsilon is None
+            if self.epsilon is not None and noiseless:
+                raise KnowledgeRefused(
+                    "limits.epsilon: it says certainties with noise alone",
+                    mend="Give the aggregator an epsilon, as in certainty_weighted(epsilon=0.1).",
+                )
+            self.refuse_costless(type(task))
+            self._refuse_ratios(type(task))
+            self._refuse_extremes(task)
+            if isinstance(task, Join) and self.classes is not None:
+                count = len(task.agreement.classes)
+                what = f"the agreement is on {count:,} classes, and it takes {self.classes:,}"
+                _refuse_above("classes", count, self.classes, what)
+            if isinstance(task, TakePublic):
+                if self.epsilon is not None:  # reading rows by sent columns would answer about them
+                    raise KnowledgeRefused(
+                        "limits.epsilon: with a budget it takes no public rows from a coordinator",
+                        mend="The party's engineer names a file of them.",
+                    )
+                self._refuse_rows(task.unpacked)
+        if self.federation not in (None, federation):
+            raise KnowledgeRefused(
+                f"limits.federation: it takes part in {self.federation!r} alone, "
+                f"and {federation or 'a federation without a name'!r} asks",
+            )
+
+    @property
+    def max_public_bytes(self) -> int:
+        """Bytes of public rows that a coordinator may send; 0 for none, as with a budget of privacy."""
+        if self.epsilon is not None or not self._allows(TakePublic):
+            return 0
+        return sys.maxsize if self.public_bytes is None else self.public_bytes
+
+    def _refuse_ratios(self, task: type[Task]) -> None:
+        """Raise ``KnowledgeRefused`` if a task asks where its rows lie, and it does not say so."""
+        if self._compares(task):
+            return
+        if task.exposure == "unmeasured":
+            name = task.__name__
+            raise KnowledgeRefused(
+                f"limits.allow: nobody has measured what {name!r} tells of single rows, and it answers none",
+                mend=f"The party's engineer may add {name!r} to allow; or choose an aggregator that needs "
+                "predictions alone, such as avg.",
+            )
+        what, mend = "it does not say how densely its rows lie", "The party's engineer may allow it"
+        if task.exposure == "noised":
+            raise KnowledgeRefused(
+                "limits.epsilon: it has no budget of privacy, and gives no sums of its rows without noise",
+                mend="The party's engineer may set epsilon.",
+            )
+        if task.exposure == "rows":
+            what = "rows can be rebuilt from exact density ratios and the like, and it gives none"
+            mend = (
+                "Choose the aggregator coarse-density-ratio, which the party's engineer may allow"
+            )
+        raise KnowledgeRefused(
+            f"limits.density_ratios: {what}",
+            mend=f"{mend} with a table [limits.density_ratios]; or choose one that needs predictions alone, "
+            "such as avg.",
+        )
+
+    def _refuse_extremes(self, task: Any) -> None:
+        """Raise ``KnowledgeRefused`` on a number of the coordinator's that single rows would show by."""
+        low, high = self.quantile
+        if isinstance(task, SelectPublic) and not low <= task.quantile <= high:
+            raise KnowledgeRefused(
+                f"limits.quantile: it selects by quantiles from {low:g} to {high:g}, not {task.quantile:g}",
+                mend="Give the aggregator another quantile, as in selective_mean(quantile=0.25).",
+            )
+        least = self.regularization
+        if isinstance(task, ScoreCertainty) and task.regularization < least:
+            raise KnowledgeRefused(
+                f"limits.regularization: it takes {least:g} or more, not {task.regularization:g}",
+                mend="Give the aggregator a larger one, as in certainty_weighted(regularization=0.01).",
+            )
+
+    def _refuse_rows(self, size: int) -> None:
+        """Raise ``KnowledgeRefused`` if public rows are more bytes than the party takes."""
+        if self.public_bytes is None:
+            return
+        what = f"the public rows take {size:,} bytes, and it takes {self.public_bytes:,}"
+        mend = "The party's engineer may raise public_bytes."
+        if self.public_bytes == 0:
+            what = "it takes no public rows from a coordinator"
+            mend = "The party's engineer may name a file of them, or raise public_bytes."
+        _refuse_above("public_bytes", size, self.public_bytes, what, mend)
+
+    def refuse_sets(self, sets: int) -> None:
+        """Raise ``KnowledgeRefused`` if so many sets of sent rows are more than it looks at."""
+        what = f"it has looked at {sets - 1} sets of sent public rows, and that is all it does"
+        mend = "The party's engineer may raise public_sets, or name a file of public rows."
+        _refuse_above("public_sets", sets, self.public_sets, what, mend)
+
+    def refuse_more(self, *, rounds: int, requests: int) -> None:
+        """Raise ``KnowledgeRefused``, naming the limit, if that would be too many.
+
+        Args:
+            rounds: that the party would have taken part in.
+            requests: that it would have answered in the latest of them.
+        """
+        what = f"it has taken part in {rounds - 1} rounds, and that is all it does"
+        _refuse_above("rounds", rounds, self.rounds, what)
+        what = f"it has answered {requests - 1} requests in this round, and that is all it does"
+        _refuse_above("requests", requests, self.requests, what)
+
+    def refuse_joins(self, joins: int) -> None:
+        """Raise ``KnowledgeRefused`` if so many joinings and restorings since a round are too many."""
+        what = f"it has joined or gone back {joins - 1} times since its last round, and that is all"
+        _refuse_above("requests", joins, self.requests, what)
+
+    def refuse_metrics(self, in_run: int, in_all: int) -> None:
+        """Raise ``KnowledgeRefused``, naming the limit, if so many measurements would be too many."""
+        what = "it has said {} times how good its model is, and that is all it does"
+        _refuse_above("metrics", in_run, self.metrics, what.format(in_run - 1))
+        _refuse_above("metrics_in_all", in_all, self.metrics_in_all, what.format(in_all - 1))
+
+    def refuse_comparisons(self, sets: int) -> None:
+        """Raise ``KnowledgeRefused`` if it has said of too many sets of public rows how its own lie there."""
+        most = self.density_ratios.sets if isinstance(self.density_ratios, Coarseness) else None
+        what = f"it has compared its rows with {sets - 1} sets of public rows, and that is all"
+        mend = "The party's engineer may raise sets; own rows or settings that changed make another set."
+        _refuse_above("density_ratios", sets, most, what, mend)
+
+    def bind(self, party: Party, measured: int = 0, *, noise: NoiseSource = SystemNoise) -> None:
+        """Have a party keep to the limits in what it computes, and say how often it can be measured.
+
+        Args:
+            party: it.
+            measured: how often it was measured in all its life.
+            noise: makes the source of its noise.
+
+        Raises:
+            InvalidInput: the party cannot keep to the budget (:meth:`.Party.protect`), or to noise that it
+                shares with parties whose keys it has no roster of.
+        """
+        if self.noise == "shared" and party.roster is None:
+            raise InvalidInput(
+                "a coordinator could invent the parties that it shares noise with, and take theirs off",
+                where="limits.noise",
+                mend='Give the others\' keys in [roster]; or set noise = "own".',
+            )
+        party.least_alpha, party.overlap, party.digits = self.alpha, self.overlap, self.digits
+        if self.answers is not None:
+            party.most_answers(self.answers)
+        party.protect(self.budget, noise=noise)
+        party.ratios = "exact" if self.density_ratios == "exact" else "none"
+        if isinstance(self.density_ratios, Coarseness):
+            party.coarseness = self.density_ratios
+            party.ratios = "coarse" if self._allows(CompareCoarsely) else "none"
+        bounds = [self.metrics]
+        if self.metrics_in_all is not None:
+            bounds.append(max(0, self.metrics_in_all - measured))
+        if not (self._allows(Evaluate) and self.affords(Evaluate)):
+            bounds.append(0)
+        party.most_measurements = min((most for most in bounds if most is not None), default=None)
+
+    def _allows(self, task: type[Task]) -> bool:
+        """Return true if ``allow`` names a task or its group."""
+        return task.__name__ in self.allow or task.exchanges in self.allow
+
+    def _takes_part(self, task: type[Task]) -> bool:
+        """Return true if ``protocols`` names the protocol of a task, or all may be asked."""
+        return None in (self.protocols, task.protocol) or task.protocol in (self.protocols or ())
+
+    def _compares(self, task: type[Task]) -> bool:
+        """Return true if a task may be asked, for what it tells of single rows."""
+        if self.density_ratios == "exact":
+            return True
+        if task.exposure == "noised":
+            return self.epsilon is not None
+        if task.exposure == "rows" or (task is CompareCoarsely and self.density_ratios is None):
+            return False
+        return task.exposure == "usual" or task.__name__ in self.allow
+
+    def allowed_replies(self) -> dict[str, str]:
+        """Tasks that these limits let be asked, by name, and the names of their replies."""
+        silent = 0 in (self.metrics, self.metrics_in_all)
+        return {
+            name: task.reply_type.__name__
+            for name, task in sorted(task_types().items())
+            if self._allows(task)
+            and self._takes_part(task)
+            and self._compares(task)
+            and self.affords(task)
+            and not (silent and task.reply_type is Metrics)
+        }
+
+
+EVERYTHING = Limits(
+    allow=GROUPS,
+    requests=None,
+    classes=None,
+    public_bytes=None,
+    public_sets=None,
+    density_ratios="exact",
+    quantile=(0, 1),
+    regularization=0,
+    alpha=0,
+    overlap=True,
+    metrics=None,
+    metrics_in_all=None,
+    digits=None,
+    secret=False,
+)
+"""No limits, for parties that trust whoever asks them as themselves."""
+
+
+def _refuse_above(
+    name: str, value: int, most: int | None, what: str, mend: str | None = None
+) -> None:
+    """Raise ``KnowledgeRefused`` if a value is above the limit of this name; ``None`` is no limit."""
+    if most is not None and value > most:
+        raise KnowledgeRefused(
+            f"limits.{name}: {what}", mend=mend or f"The party's engineer may raise {name}."
+        )

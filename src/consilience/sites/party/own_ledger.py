@@ -1,0 +1,94 @@
+"""Ledger of privacy that a party spends from: its own, or one that a site's federations share.
+
+    home/privacy/             the party's own
+    LEDGER/SUBJECTS/          where its limits declare whose rows they are: one for all federations of a site
+
+Two federations that each had a ledger would spend the budget of the same people twice. So the limits of both
+declare the people, by a digest of the file that holds them, and the folder of the ledgers.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+from consilience.errors import InvalidInput, RunFailed
+from consilience.privacy.accounting.ledger import FOLDER, PrivacyLedger, read_lines
+from consilience.sites.party.privacy_limits import PrivacyLimits
+from consilience.sites.party.secret import own_secret
+
+
+def ledger_of(home: Path, limits: PrivacyLimits) -> tuple[PrivacyLedger, str]:
+    """Open the ledger that a party spends from, and name the scope of its own releases in it.
+
+    Args:
+        home: the folder of the party's state.
+        limits: its limits.
+
+    Raises:
+        RunFailed: another process has it, it cannot be read or written, or it was cut, set back or changed;
+            or the party has spent from a ledger of its own before.
+    """
+    folder = limits.ledger_in(home)
+    if limits.subjects is None:
+        return PrivacyLedger(folder), ""
+    if read_lines(home / FOLDER):
+        raise RunFailed(
+            "the party has spent from a ledger of its own, which the one of its subjects does not count",
+            where=str(home / FOLDER),
+            mend=f"If nothing is in {folder}, move that folder there; else take limits.subjects and "
+            "limits.ledger off again.",
+        )
+    secret = own_secret(home)  # which stays as long as the party does
+    return PrivacyLedger(folder, shared=True), hashlib.sha256(b"scope" + secret).hexdigest()[:32]
+
+
+def ledger_warnings(limits: PrivacyLimits) -> tuple[str, ...]:
+    """Warn of limits under which the same people's budget could be spent twice, a sentence each."""
+    if limits.ledger is None or limits.subjects is None:
+        alone = (
+            "limits.subjects and limits.ledger are not set: a party of another federation with rows of the "
+            "same people would spend a budget of its own"
+        )
+        return () if limits.epsilon is None else (alone,)
+    others = _begun_in(limits.ledger)
+    if limits.subjects in others or not others:
+        return ()
+    return (
+        f"limits.subjects begins a new ledger, and {limits.ledger} has others: if one is of the same people, "
+        f"as of a file that was written anew, declare that one: {', '.join(others[:5])}",
+    )
+
+
+def check_subjects(data: Path | None, limits: PrivacyLimits) -> None:
+    """Check that limits declare the people whose rows a file holds.
+
+    Rows come later, and a file of them is written anew, so that its digest changes: a digest that the ledger
+    was begun with stays as it is.
+
+    Args:
+        data: the file of the party's rows; ``None`` for none.
+        limits: the limits.
+
+    Raises:
+        InvalidInput: the digest is neither the file's nor one that a ledger is there for.
+    """
+    if limits.subjects is None or limits.ledger is None:
+        return
+    there = _begun_in(limits.ledger)
+    if limits.subjects in there:
+        return
+    own = "" if data is None else hashlib.sha256(data.read_bytes()).hexdigest()
+    if own == limits.subjects:
+        return
+    raise InvalidInput(
+        f"there is no ledger of these subjects in {limits.ledger}, and it is not the digest of {data}",
+        where="limits.subjects",
+        mend=f'For people with no ledger yet write subjects = "{own}".'
+        + (f" Ledgers are there of {', '.join(there)}." if there else ""),
+    )
+
+
+def _begun_in(folder: Path) -> list[str]:
+    """Digests of the subjects that a folder has ledgers of, in their order."""
+    return sorted(one.name for one in folder.glob("?" * 64))

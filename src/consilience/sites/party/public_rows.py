@@ -1,0 +1,207 @@
+"""Public rows that a coordinator sent, in a party's folder: known by their digest, whole or not at all.
+
+    home/public-rows/0123456789abcdef0123456789abcdef.safetensors
+    home/public-sets.json       every set that was ever sent, and what was said of it
+
+The name is the digest. A file has it once all of it is on the disk, and is never changed afterwards; when it
+is read, the rows are held against it again, and those that are damaged are deleted: they are sent anew.
+
+Whether rows are refused says a little of where the party's own lie. So each set is put down before it is held
+against them, and what comes of it after: whoever sends it again is told the same, whatever happened between.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Container, Set
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from consilience.errors import ConsilienceError, InvalidInput, KnowledgeRefused, RunFailed
+from consilience.files import PART, force, inside, write_whole
+from consilience.messages.schema import Public
+from consilience.messages.wire import decode, encode
+from consilience.party.party import Party
+from consilience.sites.party.limits import Limits
+from consilience.tasks.lifecycle import TakePublic
+
+FOLDER, SETS = "public-rows", "public-sets.json"
+
+_SUFFIX = ".safetensors"
+
+
+def kept_public(home: Path) -> tuple[str, ...]:
+    """Digests of the rows that are kept, sorted."""
+    return tuple(sorted(file.stem for file in (home / FOLDER).glob(f"[!.]*{_SUFFIX}")))
+
+
+def read_public(home: Path, digest: str) -> Public | None:
+    """The rows of a digest; ``None`` where they are not kept, or were damaged: then they are deleted."""
+    path = _path(home, digest)
+    if digest not in kept_public(home):  # a digest that was sent may be any text
+        return None
+    try:
+        (task,) = decode(path.read_bytes())
+        public: Public = task.rows()
+        if public.key != digest:
+            raise ValueError(f"they are {public.key}")
+    except (OSError, ValueError, AttributeError, ConsilienceError):
+        with suppress(OSError):
+            path.unlink()
+        return None
+    return public
+
+
+def write_public(home: Path, public: Public) -> None:
+    """Keep rows under their digest, in the place of those that are kept under it.
+
+    Raises:
+        RunFailed: they cannot be written; nothing of them is left.
+    """
+    path = _path(home, public.key)
+    try:
+        if not path.parent.exists():
+            path.parent.mkdir(mode=0o700)
+            force(home)
+        write_whole(path, encode([TakePublic.of(public)]), sync=True)
+        force(path.parent)
+    except OSError as error:
+        with suppress(OSError):
+            path.unlink(missing_ok=True)
+        raise _unwritten("the public rows", path, error) from error
+
+
+def sweep_public(home: Path, keep: Container[str] | None = None) -> None:
+    """Delete what a crash left half written; and the rows that ``keep`` does not name, where it is given."""
+    for file in inside(home / FOLDER, home).glob("*"):
+        stale = keep is not None and file.suffix == _SUFFIX and file.stem not in keep
+        if stale or file.name.startswith(PART):
+            with suppress(OSError):
+                file.unlink()
+
+
+def keep_sent(home: Path, public: Public, in_use: Set[str]) -> bool:
+    """Keep rows that were sent, beside those in use, and forget all others.
+
+    Args:
+        home: the party's folder.
+        public: the rows.
+        in_use: digests of the rows that are to stay.
+
+    Returns:
+        Whether they were not kept already.
+
+    Raises:
+        KnowledgeRefused: rows of this digest are in use with other columns.
+        RunFailed: they cannot be written.
+    """
+    kept = read_public(home, public.key)
+    # The digest of plain numbers covers the columns' names alone, and a median fills the gaps of private
+    # rows: another one would change the model of this party, and its history would stay that of the others.
+    other = kept is not None and kept.columns_key != public.columns_key
+    if other and public.key in in_use:
+        raise KnowledgeRefused(
+            "the same public rows are in use with other columns (kinds, categories, gaps or medians)",
+            where="public rows",
+            mend="Send them as they were sent before the party joined.",
+        )
+    held = kept is not None and kept.schema == public.schema
+    # Before the new ones are written, so that no more than two sets are ever on the disk.
+    sweep_public(home, in_use | {public.key} if held else in_use)
+    if not held:
+        write_public(home, public)
+    return not held
+
+
+def check_sent(home: Path, party: Party, public: Public, limits: Limits) -> None:
+    """Raise unless rows that were sent look like the party's own.
+
+    Each set is looked at once, and again only where the form of the party's own rows was changed since,
+    which somebody there has to do.
+
+    Args:
+        home: the party's folder, with the record of all sets that were sent.
+        party: the party.
+        public: the rows.
+        limits: its limits on the number of sets.
+
+    Raises:
+        InvalidInput: they do not.
+        KnowledgeRefused: it has looked at as many sets as it does.
+        RunFailed: the record cannot be read or written.
+    """
+    name, sets = name_of_set(public), sent_sets(home)
+    if name not in sets:
+        limits.refuse_sets(len(sets) + 1)
+        sets[name] = {}
+        write_sets(home, sets)
+    names = party.X.shape[1:] if party.table is None else party.table.private.columns
+    form = list(map(str, names))
+    if sets[name].get("form") != form:
+        refusal = None
+        try:
+            party.check_public(public)
+        except InvalidInput as error:
+            refusal = {"what": error.what, "where": error.where, "mend": error.mend}
+        sets[name] = {"form": form, "refusal": refusal}
+        write_sets(home, sets)
+    if refusal := sets[name]["refusal"]:
+        raise InvalidInput(**refusal)
+
+
+def sent_sets(home: Path) -> dict[str, dict[str, Any]]:
+    """Read the record of the sets that were sent, by :func:`name_of_set`, with the answer to each.
+
+    Raises:
+        RunFailed: the record cannot be read. Nothing more is looked at then.
+    """
+    path = home / SETS
+    try:
+        found: dict[str, dict[str, Any]] = (
+            json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+        )
+        if not all(isinstance(said, dict) for said in found.values()):
+            raise ValueError("it holds something else")
+    except (OSError, ValueError, AttributeError) as error:
+        raise RunFailed(
+            f"the record of the public rows that were sent is damaged: {error}",
+            where=str(path),
+            mend="Restore it from a copy; without it their number is counted from 0.",
+        ) from error
+    return found
+
+
+def write_sets(home: Path, sets: dict[str, dict[str, Any]]) -> None:
+    """Write the record of the sets that were sent, whole or not at all.
+
+    Raises:
+        RunFailed: it cannot be written; what was put down before still holds.
+    """
+    path = home / SETS
+    try:
+        write_whole(path, json.dumps(sets), sync=True)
+        force(home)
+    except OSError as error:
+        raise _unwritten("the record of the public rows that were sent", path, error) from error
+
+
+def name_of_set(public: Public) -> str:
+    """Name of a set of public rows, by which it is counted: a digest of rows and of their schema."""
+    names = json.dumps([public.key, public.schema.key if public.schema else ""])
+    return hashlib.sha256(names.encode()).hexdigest()[:32]
+
+
+def _path(home: Path, digest: str) -> Path:
+    """The file of the rows of a digest."""
+    return home / FOLDER / f"{digest}{_SUFFIX}"
+
+
+def _unwritten(what: str, path: Path, error: OSError) -> RunFailed:
+    """The error for a file that cannot be written."""
+    return RunFailed(
+        f"{what} cannot be written ({error.strerror})",
+        where=str(path),
+        mend="Free some space or mend the permissions; they are sent again.",
+    )

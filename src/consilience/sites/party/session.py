@@ -1,0 +1,136 @@
+"""Session of a party with a federation: the plain part of its state, by which limits count."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, fields, replace
+from pathlib import Path
+
+from consilience.errors import RunFailed
+from consilience.messages.replies import Metrics
+from consilience.party.state import read_about
+from consilience.site.fields import within
+from consilience.sites.party.audit import BEGINNING
+from consilience.sites.party.limits import Limits
+from consilience.sites.party.state import SESSION, current_state
+from consilience.tasks.base import Task
+from consilience.tasks.lifecycle import Restore
+
+
+@dataclass(frozen=True)
+class Session:
+    """Position of a party in a federation, and counts for its limits.
+
+    Attributes:
+        federation: the federation that it has joined, by the name the transport gave, or a digest of what
+            was agreed on.
+        round: the latest round that it was asked for; -1 where it has just joined.
+        rounds: how many it has taken part in, in all its life.
+        requests: how many it has answered in the latest of them.
+        metrics: how often it has said how good its model is, since it joined.
+        measured: the same in all its life.
+        audit: the SHA-256 of the line of the audit log that this was written after.
+        recorded: the last round that the coordinator has recorded, as far as the party was told: the state in
+            which it was is a checkpoint. -1 where it was told of none.
+        joins: how often it has joined, or gone back to an earlier round, since the latest round began.
+    """
+
+    federation: str
+    round: int = -1
+    rounds: int = 0
+    requests: int = 0
+    metrics: int = 0
+    measured: int = 0
+    audit: str = BEGINNING
+    recorded: int = -1
+    joins: int = 0
+
+    def joined(self, federation: str, limits: Limits, *, audit: str) -> Session:
+        """The session after joining a federation, if the limits allow another request.
+
+        Args:
+            federation: its name.
+            limits: the party's limits.
+            audit: the head of the audit log.
+
+        Raises:
+            KnowledgeRefused: a limit is reached.
+        """
+        further = self.begun_again(limits)
+        return replace(
+            further, federation=federation, round=-1, metrics=0, audit=audit, recorded=-1
+        )
+
+    def begun_again(self, limits: Limits) -> Session:
+        """The session with one more joining or restoring; raises ``KnowledgeRefused`` if it is too many."""
+        limits.refuse_joins(self.joins + 1)
+        return replace(self, joins=self.joins + 1)
+
+    def after(self, tasks: Sequence[Task], limits: Limits, *, audit: str, recorded: int) -> Session:
+        """The session after a request, if the limits allow another one.
+
+        Args:
+            tasks: the tasks of the request.
+            limits: the party's limits.
+            audit: the head of the audit log.
+            recorded: the last round that the coordinator has recorded, by the request.
+
+        Raises:
+            KnowledgeRefused: a limit is reached.
+        """
+        session = replace(self, audit=audit, recorded=max(self.recorded, recorded))
+        first = tasks[0]
+        if isinstance(first, Restore):
+            return replace(session.begun_again(limits), round=first.round)
+        if first.round > session.round:
+            further = session.rounds + 1
+            session = replace(session, round=first.round, rounds=further, requests=0, joins=0)
+        session = replace(session, requests=session.requests + 1)
+        limits.refuse_more(rounds=session.rounds, requests=session.requests)
+        times = sum(task.reply_type is Metrics for task in within(tasks))
+        session = replace(
+            session, metrics=session.metrics + times, measured=session.measured + times
+        )
+        if times:
+            limits.refuse_metrics(session.metrics, session.measured)
+        return session
+
+    def write(self, folder: Path) -> None:
+        """Write it into the folder of a state."""
+        (folder / SESSION).write_text(json.dumps(asdict(self)), encoding="utf-8")
+
+
+def read_session(home: Path) -> Session | None:
+    """Read the session of the party whose state lives in ``home``; ``None`` before it has joined.
+
+    Args:
+        home: the folder.
+
+    Raises:
+        RunFailed: the state is gone or damaged, or has another format.
+    """
+    while (folder := current_state(home)) is not None:
+        try:
+            read_about(folder, whole=home)
+            written = json.loads((folder / SESSION).read_text(encoding="utf-8"))
+            return Session(**{field.name: written[field.name] for field in fields(Session)})
+        except (OSError, ValueError, TypeError, KeyError, RunFailed) as error:
+            if current_state(home) != folder:  # it was replaced while it was read
+                continue
+            if isinstance(error, RunFailed):
+                raise
+            raise RunFailed(f"its state is damaged: {error}", where=str(folder)) from error
+    return None
+
+
+def last_line(home: Path) -> str | None:
+    """The digest of the audit log's line that the state names; ``None`` where it cannot be read.
+
+    What is wrong with the state, an answer will say.
+    """
+    with suppress(RunFailed):
+        session = read_session(home)
+        return session.audit if session is not None else None
+    return None

@@ -1,0 +1,422 @@
+"""A party at its own machine: bytes in, bytes out, and nothing lost or done twice in between.
+
+A request is the bytes of some tasks (:mod:`consilience.messages.wire`), whatever carries them. For each one
+
+    1  it is decoded, and refused where it is no question for this party or goes beyond its limits
+    2  if it was answered before, that answer is given again
+    3  the party becomes what the last answer left it, and runs the tasks
+    4  its state and the answer are put down together, whole or not at all
+    5  a line of the audit log is written
+    6  the answer leaves
+
+Public rows that a coordinator sends are no part of the state: they are kept beside it, under their digest
+(:mod:`consilience.sites.party.public_rows`), with a record of all that were ever sent, and a request to take
+them changes nothing else.
+
+A crash before 4 is done leaves the party as it was, and the request can be repeated; a crash after it leaves
+an answer to be given again. A request that is refused changes nothing; one that fails, or is refused once a
+task has run, only counts: a coordinator cannot have a party work without end by asking for what must fail.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from threading import Lock
+from types import TracebackType
+from typing import Self
+
+from consilience.errors import ConsilienceError, KnowledgeRefused, RunFailed
+from consilience.files import privately
+from consilience.messages.replies import Failure, Receipt
+from consilience.messages.schema import Public
+from consilience.messages.wire import decode, encode
+from consilience.numerics.randomness import NoiseSource, SystemNoise, limited_threads
+from consilience.party.party import Party
+from consilience.party.row_scores import COMPARED_SETS
+from consilience.party.state import (
+    join_again,
+    read_agreement,
+    read_released,
+    read_state,
+    write_state,
+)
+from consilience.site.fields import within
+from consilience.sites.party.audit import AUDIT, AuditLog
+from consilience.sites.party.limits import Limits
+from consilience.sites.party.own_ledger import ledger_of
+from consilience.sites.party.public_rows import (
+    check_sent,
+    keep_sent,
+    kept_public,
+    read_public,
+    sweep_public,
+)
+from consilience.sites.party.replies import KeptReplies, left_by
+from consilience.sites.party.requests import TasksFailed, check_round, read_request
+from consilience.sites.party.secret import own_secret
+from consilience.sites.party.session import Session, last_line, read_session
+from consilience.sites.party.state import (
+    CHECKPOINTS,
+    SESSION,
+    StateFolder,
+    share_checkpoint,
+    share_files,
+)
+from consilience.tasks.base import Task
+from consilience.tasks.lifecycle import Describe, Join, Restore, TakePublic
+from consilience.tasks.outgoing import Outcome, failure_of, reply_of, withheld
+
+
+class PartySite:
+    """Answers a coordinator's requests for one party, whose state lives in a folder.
+
+    One process at a time works on a folder; close the site, or use it in a ``with`` statement, to free it.
+
+    Args:
+        make: makes the party; called once, when the first request comes. Where its ``public`` is not set, it
+            takes the public rows that the coordinator sends, under its limits.
+        home: the folder of its state and its audit log.
+        name: to report failures by while there is no party yet.
+        limits: on requests.
+        threads: numerical threads while it works.
+        wait: seconds to wait for another process to let go of the folder.
+        noise: makes the source of its noise.
+
+    Raises:
+        RunFailed: another process works on the folder, it cannot be written, or a log lacks lines.
+    """
+
+    def __init__(
+        self,
+        make: Callable[[], Party],
+        home: Path,
+        *,
+        name: str = "?",
+        limits: Limits | None = None,
+        threads: int = 1,
+        wait: float = 0.0,
+        noise: NoiseSource = SystemNoise,
+    ) -> None:
+        self.name, self.limits = name, Limits() if limits is None else limits
+        self._make, self._threads, self._noise = make, threads, noise
+        self._party: Party | None = None
+        self._loaded_state: Path | None = None
+        """The folder of the state that the party in memory is in, where it is in one."""
+        self._busy = Lock()
+        with privately():
+            self._open(home, wait)
+
+    def _open(self, home: Path, wait: float) -> None:
+        """Lock the folder, and take up what is in it."""
+        self._state = StateFolder(home, wait=wait)
+        try:
+            sweep_public(home)
+            self._audit = AuditLog(home / AUDIT, written_after=last_line(home))
+            self._ledger, self._scope = ledger_of(home, self.limits)
+        except BaseException:
+            self._state.close()
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let another process take over."""
+        self._ledger.close()
+        self._state.close()
+
+    # --- answering --------------------------------------------------------------------------------
+
+    def answer(
+        self, request: bytes, *, federation: str = "", to: str | None = None, recorded: int = -1
+    ) -> bytes:
+        """The bytes of the answers to the tasks in ``request``, or of one ``Failure``; it never raises.
+
+        Args:
+            request: what a coordinator asks (:func:`consilience.messages.wire.encode` of tasks).
+            federation: its name, where the transport carries one; held against the one that was joined.
+            to: whom the request is for, where the transport says so.
+            recorded: the last round that the coordinator has recorded, where the transport says so: the state
+                in which the party first hears of it is the one that ``Restore`` of that round loads.
+        """
+        with self._busy, privately():
+            tasks: tuple[Task, ...] = ()
+            self._trouble = ""
+            if self._party is not None:
+                self._party.trouble = ""
+            try:
+                tasks = self._read(request, to)
+                with limited_threads(self._threads):
+                    outcome, reply, status = self._answered(tasks, request, federation, recorded)
+            except TasksFailed as failed:
+                outcome, reply, status = _refusal(failed.failure)
+            except Exception as error:  # `make` may raise anything; the coordinator waits
+                spoken = isinstance(error, KnowledgeRefused)  # all else may speak of rows
+                discreet = self.limits.epsilon is not None and not spoken
+                failure = failure_of(self.name, error, discreet=discreet)
+                outcome, reply, status = _refusal(failure)
+                self._trouble = withheld(error, failure)
+            try:
+                self._log(tasks, request, outcome, reply, status, federation)
+            except ConsilienceError as error:  # then nothing but this leaves
+                return encode([failure_of(self.name, error)])
+            return reply
+
+    def party(self) -> Party | None:
+        """The party as the last answer left it, its model trained; ``None`` before it has joined.
+
+        It is this site's own, and changes with the next request: take ``party().model()`` to keep.
+        """
+        with self._busy, privately():
+            if self._session() is None:
+                return None
+            return self._load()
+
+    def _read(self, request: bytes, to: str | None) -> tuple[Task, ...]:
+        """The tasks of a request, if they are any that this party can be asked."""
+        tasks = read_request(request)
+        if to is not None and to != self._made().name:
+            raise KnowledgeRefused(f"the request is for {to!r}, and this is {self._made().name!r}")
+        return tasks
+
+    def _answered(
+        self, tasks: tuple[Task, ...], request: bytes, federation: str, recorded: int
+    ) -> tuple[Outcome, bytes, str]:
+        """The outcome, its bytes, and its status in the log."""
+        session, first = self._session(), tasks[0]
+        asks = federation
+        if session is not None and not isinstance(first, Join):
+            asks = federation or session.federation
+        self.limits.refuse(tasks, federation=asks)
+        if isinstance(first, Describe):  # its rows may not fit what it joined
+            party = self._made()
+            party.kept_public = kept_public(self._state.home)
+            self.limits.bind(party, session.measured if session else 0, noise=self._noise)
+            outcome, reply = reply_of(party, (first,), encode)
+            return outcome, reply, getattr(outcome, "kind", "ok")
+        if isinstance(first, TakePublic):
+            return self._taken(first, session)
+        if isinstance(first, Join):
+            name = asks or hashlib.sha256(encode([first.agreement])).hexdigest()[:16]
+            joined = (session or Session(name)).joined(name, self.limits, audit=self._audit.head)
+            party = self._made()
+            self._supply(party, first.agreement.public)
+            try:
+                return (*self._run_and_write(party, tasks, request, session, joined), "ok")
+            except TasksFailed:
+                if session is not None:
+                    self._count(replace(session, joins=joined.joins, audit=joined.audit))
+                raise
+        if session is None:
+            raise RunFailed(
+                "it has not joined, or its state is gone",
+                where=f"party {self._made().name!r}",
+                mend=f"Its state belongs in {self._state.home}; start the run anew.",
+                code="not-joined",
+            )
+        if asks != session.federation:
+            raise KnowledgeRefused(
+                f"the request is of federation {asks!r}, and it has joined {session.federation!r}"
+            )
+        if (earlier := KeptReplies(self._folder()).find(first.round, request)) is not None:
+            replies = decode(earlier)
+            if self.limits.epsilon is not None:  # which may have changed since
+                replies = self._made().privacy.restated(replies)
+                earlier = encode(replies)
+            return replies, earlier, "repeated"
+        check_round(tasks, session.round)
+        further = session.after(tasks, self.limits, audit=self._audit.head, recorded=recorded)
+        # What is restored begins from where a party has just joined, whatever it has learned since.
+        party = self._joined() if isinstance(first, Restore) else self._load()
+        try:
+            return (*self._run_and_write(party, tasks, request, session, further), "ok")
+        except TasksFailed as failed:
+            if isinstance(first, Restore):  # it stays in its round
+                further = replace(further, round=session.round)
+            if failed.failure.code != "budget":  # then nothing ran
+                self._count(replace(further, recorded=session.recorded))
+            raise
+
+    def _taken(self, task: TakePublic, session: Session | None) -> tuple[Outcome, bytes, str]:
+        """Keep the rows that were sent, and those of the federation that it has joined; forget all others."""
+        home, party = self._state.home, self._made()
+        in_use = set() if session is None else {read_agreement(self._folder()).public}
+        try:
+            public = task.rows_for(party)
+            check_sent(home, party, public, self.limits)
+        finally:
+            # Made anew, it holds what is kept: rows that were refused or not written are not to be used.
+            self._loaded_state = self._party = None
+        new = keep_sent(home, public, in_use)
+        reply = Receipt(party=party.name, round=task.round)
+        return (reply,), encode([reply]), "ok" if new else "repeated"
+
+    def _supply(self, party: Party, digest: str) -> None:
+        """Have a party without public rows of its own hold those of a digest, if they were sent to it."""
+        if not party.max_public_bytes or (party.public is not None and party.public.key == digest):
+            return
+        if digest == Public.none().key:
+            party.public = Public.none()
+        else:
+            party.public = read_public(self._state.home, digest)
+
+    def _count(self, session: Session) -> None:
+        """Write the session of a request that failed; all else of the state stays."""
+
+        def fill(after: Path, before: Path | None) -> None:
+            assert before is not None
+            share_files(before, after, but={SESSION})
+            session.write(after)
+
+        self._state.write(fill)
+
+    def _run_and_write(
+        self,
+        party: Party,
+        tasks: tuple[Task, ...],
+        request: bytes,
+        was: Session | None,
+        session: Session,
+    ) -> tuple[Outcome, bytes]:
+        """Run the tasks and write the state after them, or raise ``TasksFailed`` and leave all as it was."""
+        result: list[tuple[Outcome, bytes]] = []
+        first = tasks[0]
+
+        def fill(after: Path, before: Path | None) -> None:
+            party.home = after / CHECKPOINTS
+            if before is None or was is None:
+                party.privacy.accountant.clear()
+            else:
+                read_released(party, before, only=True)
+                another = isinstance(first, Join) and (
+                    was.federation != session.federation
+                    or encode([read_agreement(before)]) != encode([first.agreement])
+                )
+                if session.recorded > was.recorded:
+                    share_checkpoint(before, party.home, session.recorded)
+                elif not another:  # else they are of no use
+                    share_files(before / CHECKPOINTS, party.home)
+            outcome, reply = reply_of(party, tasks, encode)
+            if isinstance(outcome, Failure):
+                raise TasksFailed(outcome)
+            try:
+                self.limits.refuse_comparisons(party.privacy.accountant.count(COMPARED_SETS))
+            except KnowledgeRefused as error:  # the tasks have run, and count
+                raise TasksFailed(failure_of(self.name, error)) from error
+            result.append((outcome, reply))
+            session.write(after)
+            # Those too that a sum question carries.
+            keeps_model = all(task.keeps_model for task in within(tasks))
+            write_state(party, after, before=before, keeps_model=keeps_model)
+            anew, kept = isinstance(first, Join | Restore), KeptReplies(after)
+            earlier = None if anew or before is None else KeptReplies(before)
+            kept.begin(earlier, since=session.round - 1)
+            if not anew:
+                kept.keep(first.round, request, outcome, reply)
+
+        self._loaded_state = None
+        self._state.write(fill)
+        self._loaded_state = self._state.current
+        return result[0]
+
+    # --- its state --------------------------------------------------------------------------------
+
+    def _made(self) -> Party:
+        """The party, under its limits and discreet; made when it is first needed."""
+        if self._party is None:
+            party = self._make()
+            party.discreet = True
+            self.limits.bind(party, noise=self._noise)
+            party.privacy.accountant.keep_in(self._ledger, scope=self._scope)
+            if self.limits.secret and not party.secret:
+                party.secret = own_secret(self._state.home)
+            if party.public is None:
+                party.max_public_bytes = self.limits.max_public_bytes
+                if not party.max_public_bytes:
+                    party.public = Public.none()  # so that it is not sent what it would refuse
+            self._party, self.name = party, party.name
+        return self._party
+
+    def _load(self) -> Party:
+        """The party as the last answer left it."""
+        party, folder = self._made(), self._folder()
+        if folder == self._loaded_state:
+            return party
+        self._joined()
+        party.privacy.accountant.clear()
+        read_state(party, folder)
+        self._loaded_state = folder
+        return party
+
+    def _joined(self) -> Party:
+        """The party as it was when it had joined."""
+        party, folder = self._made(), self._folder()
+        self._supply(party, read_agreement(folder).public)
+        join_again(party, folder)
+        return party
+
+    def _session(self) -> Session | None:
+        """The session of the state that counts."""
+        return read_session(self._state.home)
+
+    def _folder(self) -> Path:
+        """The folder of the state that counts; there is one once it has joined."""
+        folder = self._state.current
+        assert folder is not None
+        return folder
+
+    # --- the audit log ------------------------------------------------------------------------------
+
+    def _log(
+        self,
+        tasks: tuple[Task, ...],
+        request: bytes,
+        outcome: Outcome,
+        reply: bytes,
+        status: str,
+        federation: str,
+    ) -> None:
+        """Add a line on a request and its answer to the audit log."""
+        with suppress(RunFailed):  # a state that is damaged; the line says so
+            federation = federation or getattr(self._session(), "federation", "")
+        self._audit.append(
+            federation=federation[:200],
+            round=tasks[0].round if tasks else None,
+            tasks="+".join(type(task).__name__ for task in tasks),
+            status=status,
+            detail=self._detail(tasks, outcome),
+            left=left_by(self._state.current, tasks, request, outcome, status),
+            bytes=len(reply),
+            asked=hashlib.sha256(request).hexdigest(),
+            sha256=hashlib.sha256(reply).hexdigest(),
+        )
+
+    def _detail(self, tasks: tuple[Task, ...], outcome: Outcome) -> str:
+        """The words of a line of the log: those too that do not leave, with a budget or of foreign code."""
+        if trouble := self._trouble or (self._party.trouble if self._party else ""):
+            return trouble
+        if isinstance(outcome, Failure):
+            return outcome.reason
+        if isinstance(first := tasks[0], TakePublic):
+            rows = len(first.values if first.lengths is None else first.lengths)
+            return f"{rows:,} public rows came from the coordinator, digest {first.public}"
+        if isinstance(first, Join) and (shared := self._made().shared_rows):
+            return f"{shared:,} of its rows are among the public rows, and are left out"
+        return "; ".join(note for reply in outcome for note in getattr(reply, "notes", ()))
+
+
+def _refusal(failure: Failure) -> tuple[Outcome, bytes, str]:
+    """A failure as an outcome, its bytes, and its status in the log."""
+    return failure, encode([failure]), failure.kind

@@ -1,0 +1,181 @@
+"""Every task has its place in what a party may allow."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from consilience import networks, protocols  # noqa: F401 (every task is registered)
+from consilience.errors import InvalidInput, KnowledgeRefused
+from consilience.messages.message import REGISTRY, message
+from consilience.messages.replies import Receipt
+from consilience.messages.scores import Certainties
+from consilience.methods.parameters.tasks import DescribeParameters
+from consilience.privacy.secure_aggregation.tasks import SumMasked, SumQuestion
+from consilience.sites.party import EVERYTHING, GROUPS, Limits
+from consilience.tasks.base import Task, bookkeeping_tasks, task_types
+from consilience.tasks.predictions import FitPrivate, PredictPublic
+from consilience.tasks.scores import ScoreCertainty
+
+OURS = {
+    name: kind for name, kind in task_types().items() if kind.__module__.startswith("consilience.")
+}
+
+
+def test_a_task_that_does_not_say_what_it_belongs_to_cannot_be_made() -> None:
+    """So that none can be let through because nobody knows it."""
+    declared = {"reply_type": Receipt, "exchanges": "models", "protocol": None}
+    for missing in declared:
+        rest = {name: value for name, value in declared.items() if name != missing}
+        with pytest.raises(TypeError, match=missing):
+            type("Undeclared", (Task,), {}, **rest)
+    with pytest.raises(TypeError, match="no group of tasks is called 'model'"):
+        type("Misspelt", (Task,), {}, **declared | {"exchanges": "model"})
+    with pytest.raises(TypeError, match="standing"):  # a trait that is none
+        type("Misspelt", (Task,), {}, **declared, standing=True)
+
+
+def test_a_permission_does_not_follow_the_file() -> None:
+    """A task that is moved into another folder is refused as before."""
+    Deeper = type(
+        "Deeper",
+        (Task,),
+        {
+            "__module__": "consilience.methods.parameters.exchange.deeper",
+            "run": lambda self, party: None,
+        },
+        reply_type=Receipt,
+        exchanges="parameters",
+        protocol="scaffold",
+    )
+    try:
+        task = message(Deeper)()
+        with pytest.raises(KnowledgeRefused, match=r"limits.protocols: 'Deeper' is of 'scaffold'"):
+            Limits(allow=("parameters",), protocols=()).refuse([task], federation="")
+        with pytest.raises(KnowledgeRefused, match=r"limits.allow"):
+            Limits().refuse([task], federation="")
+    finally:
+        REGISTRY.pop("Deeper")
+
+
+def test_the_experiment_is_told_from_the_method() -> None:
+    assert set(bookkeeping_tasks()) == {"Checkpoint", "Evaluate", "Restore"}
+
+
+def test_every_task_is_in_one_group() -> None:
+    """But Export, which has a party write a file where a coordinator says."""
+    tasks = {name: kind.exchanges for name, kind in OURS.items()}
+    assert tasks.pop("Export") is None
+    assert set(tasks.values()) == set(GROUPS) - {"others"}
+    assert "Export" not in EVERYTHING.allowed_replies()
+
+
+MASKED = {
+    "OpenSum": "SumKeys",
+    "ShareSecrets": "SealedShares",
+    "SumMasked": "MaskedInput",
+    "OpenMasks": "SumOpening",
+}
+"""Exchanges of a secure sum, whose question is held against the limits as if it were asked openly."""
+
+
+def test_with_predictions_no_model_and_no_parameter_leaves() -> None:
+    assert set(Limits().allowed_replies().values()) == {
+        "Certainties",
+        "Description",
+        "LogDensities",
+        "Metrics",
+        "Predictions",
+        "Receipt",
+        "RowCount",
+        "Selection",
+        *MASKED.values(),
+    }
+
+
+def test_one_protocol_alone() -> None:
+    limits = Limits(allow=("predictions", "parameters"), protocols=("scaffold",))
+    limits.check_names()
+    leaving = limits.allowed_replies()
+    assert "TrainControlled" in leaving and "TrainParameters" in leaving
+    assert "TrainDynamically" not in leaving
+
+
+def test_one_task_alone() -> None:
+    assert set(Limits(allow=("Describe", "Join")).allowed_replies()) == {"Describe", "Join"}
+
+
+@pytest.mark.parametrize(
+    ("limits", "message"),
+    [
+        (Limits(allow=("prediction",)), "unknown task or group 'prediction'"),
+        (Limits(protocols=("scafold",)), "no protocol 'scafold' has tasks of its own"),
+        (Limits(protocols=("ensemble_distillation",)), "has tasks of its own"),
+    ],
+)
+def test_names_that_nobody_knows(limits: Limits, message: str) -> None:
+    with pytest.raises(InvalidInput, match=message):
+        limits.check_names()
+
+
+def test_whose_own_a_task_is() -> None:
+    both = Limits(allow=GROUPS, protocols=()).allowed_replies().keys()
+    assert {"PredictPublic", "SendParameters", "CheckSharing"} <= both
+    assert not {"Descend", "TrainControlled", "TrainTowards"} & both
+    boosting = (
+        Limits(allow=GROUPS, protocols=("functional_gradient_boosting",)).allowed_replies().keys()
+    )
+    assert {"Descend", "StartFunction"} <= boosting - both
+
+
+def test_what_leaves_the_model_as_it_is() -> None:
+    """These alone; a task that says nothing has the model written anew."""
+    said = {name for name, kind in OURS.items() if kind.keeps_model}
+    assert said == {
+        "CheckSharing",
+        "Checkpoint",
+        "CompareCoarsely",
+        "CompareInputs",
+        "ComparePublic",
+        "CountRows",
+        "Evaluate",
+        "MeasureAngles",
+        "PredictPublic",
+        "ScoreCertainty",
+        "ScorePublic",
+        "SelectPublic",
+        "SendMoments",
+        "SumCalibration",
+        "SumClasses",
+        "TellApart",
+        *MASKED,
+    }
+    static = {name for name, kind in OURS.items() if kind.static}
+    assert static == said - {
+        "Checkpoint",
+        "Evaluate",
+        "PredictPublic",
+        "ScorePublic",
+        *MASKED,
+    }
+
+
+def test_a_party_may_answer_in_sums_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    bare, alone = PredictPublic(round=1), Limits(masks=True)
+    certainty = ScoreCertainty(round=1, regularization=0.1, epsilon=None, delta=1e-5)
+    for task in (bare, certainty, replace(certainty, epsilon=0.1)):  # nor with noise of its own
+        Limits().refuse([task], federation="")
+        name = task.reply_type.__name__
+        with pytest.raises(KnowledgeRefused, match=rf"limits.masks: {name} would leave it as it"):
+            alone.refuse([task], federation="")
+    with monkeypatch.context() as patch:
+        patch.setattr(Certainties, "privacy_cost", None)  # its author states none
+        with pytest.raises(KnowledgeRefused, match=r"limits.masks: Certainties"):
+            alone.refuse([certainty], federation="")
+    asked = SumQuestion(tasks=(bare,), form="mean", settings={})
+    alone.refuse([FitPrivate(round=1), SumMasked(round=1, shared=(), asked=asked)], federation="")
+    parameters = Limits(masks=True, allow=("predictions", "parameters"))
+    parameters.refuse([DescribeParameters(round=0, counted=False)], federation="")
+    with pytest.raises(KnowledgeRefused, match=r"limits.masks: Architecture"):
+        parameters.refuse([DescribeParameters(round=0)], federation="")
