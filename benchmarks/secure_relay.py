@@ -17,7 +17,7 @@ import numpy as np
 from consilience.lab.runs.folder import machine, versions
 from consilience.messages.wire import encode
 from consilience.numerics.randomness import limited_threads
-from consilience.secure import FixedPoint, LinearModel, Questioner, Relay
+from consilience_papers.afonin2022.encrypted import FixedPoint, LinearModel, Questioner, Relay
 
 PAGE = Path(__file__).parent.parent / "docs" / "results" / "secure-relay.md"
 KEYS = (2048, 3072)

@@ -1,9 +1,9 @@
 """Rules as sums: arrays that each party adds up, and the teacher that comes out of their sums alone.
 
-A rule that is a sum can be computed where nobody sees a single party's answer (:mod:`consilience.secure`). It
-says which form it has (:attr:`.Aggregator.summed`); linear rules have one without saying so. Sums are of
-integers modulo 2^64: numbers are rounded to multiples of 2^-40, or coarser where they may be large, so that a
-sum of m parties is wrong by at most m half multiples.
+A rule that is a sum can be computed where nobody sees a single party's answer
+(:mod:`consilience_papers.afonin2022.encrypted`). It says which form it has (:attr:`.Aggregator.summed`);
+linear rules have one without saying so. Sums are of integers modulo 2^64: numbers are rounded to multiples of
+2^-40, or coarser where they may be large, so that a sum of m parties is wrong by at most m half multiples.
 
 ``N`` public rows, ``K`` outputs; p_c(x) are party c's outputs, and the weights those of the rule.
 

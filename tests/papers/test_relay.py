@@ -16,7 +16,7 @@ from sklearn.pipeline import make_pipeline
 
 from consilience.errors import InvalidInput, KnowledgeRefused, MissingExtra
 from consilience.messages.wire import decode, encode, size
-from consilience.secure import (
+from consilience_papers.afonin2022.encrypted import (
     EncryptedAnswer,
     EncryptedQuestion,
     FixedPoint,
@@ -25,7 +25,7 @@ from consilience.secure import (
     Relay,
     linear_model,
 )
-from consilience.secure.paillier import PrivateKey, PublicKey
+from consilience_papers.afonin2022.encrypted.paillier import PrivateKey, PublicKey
 
 KEY = 2048
 ROWS = (KEY - 2 - 128) // 96  # that one ciphertext holds: 19

@@ -27,8 +27,8 @@ from sklearn.svm import SVR
 from consilience.errors import InvalidInput, KnowledgeRefused
 from consilience.messages.wire import decode, encode
 from consilience.models.kernel_ridge import KernelRidge
-from consilience.secure import LinearModel, linear_model
-from consilience.secure.linear import shared_features
+from consilience_papers.afonin2022.encrypted import LinearModel, linear_model
+from consilience_papers.afonin2022.encrypted.linear import shared_features
 
 rng = np.random.default_rng(3)
 X = rng.normal(size=(40, 3)) * [1, 20, 0.1] + [0, 5, -1]

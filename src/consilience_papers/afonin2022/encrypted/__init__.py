@@ -38,9 +38,14 @@ Source:
     residuosity classes* (1999).
 """
 
-from consilience.secure.linear import LinearModel, linear_model
-from consilience.secure.paillier import FixedPoint
-from consilience.secure.relay import EncryptedAnswer, EncryptedQuestion, Questioner, Relay
+from consilience_papers.afonin2022.encrypted.linear import LinearModel, linear_model
+from consilience_papers.afonin2022.encrypted.paillier import FixedPoint
+from consilience_papers.afonin2022.encrypted.relay import (
+    EncryptedAnswer,
+    EncryptedQuestion,
+    Questioner,
+    Relay,
+)
 
 __all__ = [
     "EncryptedAnswer",

@@ -10,9 +10,9 @@ import numpy as np
 
 from consilience.errors import InvalidInput, KnowledgeRefused
 from consilience.messages.message import message
-from consilience.secure.linear import INPUTS, LinearModel, shared_features
-from consilience.secure.paillier import FixedPoint, PrivateKey, PublicKey
 from consilience.validation.arrays import Array, check_inputs
+from consilience_papers.afonin2022.encrypted.linear import INPUTS, LinearModel, shared_features
+from consilience_papers.afonin2022.encrypted.paillier import FixedPoint, PrivateKey, PublicKey
 
 WHERE = "secure relay"
 
@@ -24,7 +24,8 @@ class EncryptedQuestion:
     Attributes:
         modulus: its public key, uint8 of shape ``(key_length / 8,)``.
         fraction: of its :class:`FixedPoint`; ``inputs`` and ``answers`` likewise.
-        features: what the columns are, as :func:`~consilience.secure.linear.shared_features` says.
+        features: what the columns are, as
+            :func:`~consilience_papers.afonin2022.encrypted.linear.shared_features` says.
         n_rows: number of rows.
         ciphertexts: uint8 of shape ``(n_blocks, d, key_length / 4)``; a block holds as many rows as fit.
 
