@@ -30,13 +30,13 @@ import numpy as np
 from page import write
 
 from consilience import Federation, ensemble_distillation
-from consilience.aggregation import AGGREGATORS, density_ratio, suwa
+from consilience.core.aggregation import AGGREGATORS, density_ratio, suwa
+from consilience.core.messages.replies import Replies
+from consilience.core.networks import LocalNetwork
+from consilience.core.tasks.predictions import Distill, FitPrivate, PredictPublic
+from consilience.core.tasks.scores import ComparePublic
 from consilience.lab.experiments import SimulatedParties, gather, parse_spec
 from consilience.lab.experiments.oracles import class_holders
-from consilience.messages.replies import Replies
-from consilience.networks import LocalNetwork
-from consilience.tasks.predictions import Distill, FitPrivate, PredictPublic
-from consilience.tasks.scores import ComparePublic
 from consilience_papers.comparisons import standard_error
 from consilience_papers.study import Study
 

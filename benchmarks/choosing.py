@@ -17,19 +17,19 @@ from time import process_time
 from typing import Any
 
 import numpy as np
-from consilience.aggregation.contradiction import contradicting
+from consilience.core.aggregation.contradiction import contradicting
 from page import table, write
 
 from consilience import Federation, auto, avg, density_ratio
-from consilience.aggregation.base import Stack, stack
-from consilience.aggregation.choosing import CHOICES, Witnesses
+from consilience.core.aggregation.auto import CHOICES, Witnesses
+from consilience.core.aggregation.base import Stack, stack
+from consilience.core.messages.replies import Predictions, Replies
+from consilience.core.messages.scores import DensityRatios
+from consilience.core.networks import LocalNetwork
+from consilience.core.protocols.base import questions, score_questions
+from consilience.core.tasks.predictions import FitPrivate, PredictPublic
+from consilience.core.validation.arrays import Array
 from consilience.lab.experiments import gather, parse_spec
-from consilience.messages.replies import Predictions, Replies
-from consilience.messages.scores import DensityRatios
-from consilience.networks import LocalNetwork
-from consilience.protocols.base import questions, score_questions
-from consilience.tasks.predictions import FitPrivate, PredictPublic
-from consilience.validation.arrays import Array
 
 MLP = {
     "name": "mlp",

@@ -19,12 +19,12 @@ from typing import Any
 import numpy as np
 import page
 
-from consilience.federation.federation import Federation
+from consilience.core.federation.federation import Federation
+from consilience.core.networks import LocalNetwork
 from consilience.lab.config.methods import protocol_for
 from consilience.lab.experiments import parse_spec
 from consilience.lab.experiments.setup import gather
 from consilience.methods.compression.codec import Codec
-from consilience.networks import LocalNetwork
 from consilience_papers.study import Study
 
 FOLDER = Path(__file__).parent.parent / "runs" / "communication"

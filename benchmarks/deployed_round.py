@@ -26,8 +26,8 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 import numpy as np
 
 from consilience import Federation, Party, ensemble_distillation, uwa
-from consilience.checks.example_models import Linear
-from consilience.messages.schema import Public
+from consilience.core.checks.example_models import Linear
+from consilience.core.messages.schema import Public
 from consilience.sites.party import EVERYTHING, PartySite
 from consilience.sites.party.process import write_programs
 from consilience.sites.transport.flower.client_app import site_app

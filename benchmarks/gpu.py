@@ -26,9 +26,9 @@ from torch.nn import functional as F
 from torch.utils.flop_counter import FlopCounterMode
 
 from consilience import Federation, Party, avg, ensemble_distillation
-from consilience.errors import InvalidInput
+from consilience.core.errors import InvalidInput
+from consilience.core.learners import make
 from consilience.lab.data import load
-from consilience.learners import make
 
 PEAKS: dict[str, tuple[float, float]] = {
     "H200": (989, 494),

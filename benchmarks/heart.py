@@ -26,12 +26,12 @@ from page import table, write
 from rivals import digest
 
 from consilience import Federation, Frozen, Party, ensemble_distillation
-from consilience.aggregation import AGGREGATORS
+from consilience.core.aggregation import AGGREGATORS
+from consilience.core.learners import make
+from consilience.core.metrics.metrics import classification_metrics, row_losses
+from consilience.core.numerics.randomness import stream
+from consilience.core.protocols import local_only
 from consilience.lab.data import load
-from consilience.learners import make
-from consilience.numerics.randomness import stream
-from consilience.party.metrics import classification_metrics, row_losses
-from consilience.protocols import local_only
 from consilience.tables.splits import take_public
 from consilience_papers.study import Study
 

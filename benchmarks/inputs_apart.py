@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 from sklearn import datasets
 
-from consilience.errors import InvalidInput
+from consilience.core.errors import InvalidInput
 from consilience.lab.cli.heterogeneity import compared
 from consilience.lab.diagnostics.heterogeneity.result import OWN_ROWS_AT_RISK
 from consilience.lab.experiments import gather, parse_spec, start

@@ -17,8 +17,8 @@ import numpy as np
 import page
 from sklearn.kernel_ridge import KernelRidge
 
+from consilience.core.numerics.randomness import limited_threads
 from consilience.methods.kernel_federations.agents import KernelAgents
-from consilience.numerics.randomness import limited_threads
 
 C, ROUNDS, ROWS, COLUMNS, SHARE = 1e-3, 250, 150, 100, 90
 Array = np.ndarray

@@ -24,10 +24,10 @@ import numpy as np
 from scipy.linalg import cho_factor, cho_solve
 from sklearn.kernel_ridge import KernelRidge
 
-from consilience.aggregation import anderson
+from consilience.core.aggregation import anderson
+from consilience.core.numerics.randomness import limited_threads
 from consilience.lab.runs.folder import machine, versions
 from consilience.methods.kernel_federations import KernelFederation
-from consilience.numerics.randomness import limited_threads
 from consilience_papers.park2023 import trials
 from consilience_papers.park2023.problems import PROBLEMS, Sample
 from consilience_papers.study import Study

@@ -118,10 +118,10 @@ def mixed(rows: int, key: int) -> tuple[dict[str, np.ndarray], np.ndarray]:
 def steps() -> None:
     """Print a line of JSON after each step: name, seconds, seconds of the processor, largest size, bytes."""
     from consilience import Federation, LocalNetwork, Party, avg, ensemble_distillation
-    from consilience.learners import make
-    from consilience.messages.schema import Public
-    from consilience.messages.wire import decode, encode
-    from consilience.tasks.lifecycle import TakePublic
+    from consilience.core.learners import make
+    from consilience.core.messages.schema import Public
+    from consilience.core.messages.wire import decode, encode
+    from consilience.core.tasks.lifecycle import TakePublic
 
     @contextmanager
     def step(name: str) -> Iterator[dict[str, int]]:

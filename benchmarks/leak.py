@@ -26,16 +26,19 @@ import numpy as np
 from page import RESULTS, table, write
 from rebuilding import distances, nearest, table_of
 
-from consilience.federation.federation import Federation
+from consilience.core.federation.federation import Federation
+from consilience.core.messages.replies import Failure
+from consilience.core.messages.schema import Public
+from consilience.core.numerics.feature_space import public_feature_space
+from consilience.core.protocols import Protocol, ensemble_distillation
+from consilience.core.tasks.outgoing import answer
+from consilience.core.tasks.predictions import Distill, PredictPublic
 from consilience.lab.config.experiment_sections import ModelSpec
 from consilience.lab.config.methods import AGGREGATORS
 from consilience.lab.data import load
 from consilience.lab.diagnostics.attack_run import attack_run
 from consilience.lab.experiments import Ledger, SimulatedParties, parse_spec, start
-from consilience.messages.replies import Failure
-from consilience.messages.schema import Public
 from consilience.models.files.transfer import TRUSTED
-from consilience.numerics.feature_space import public_feature_space
 from consilience.privacy.accounting.budget import Budget
 from consilience.privacy.accounting.losses import NoisyTraining, gaussian_mu
 from consilience.privacy.attacks.membership import (
@@ -49,9 +52,6 @@ from consilience.privacy.attacks.shadows import Candidates, RecordedNetwork, Sha
 from consilience.privacy.class_sums.protocol import private_sums
 from consilience.privacy.class_sums.sums import PublicBasis
 from consilience.privacy.class_sums.tasks import SumClasses
-from consilience.protocols import Protocol, ensemble_distillation
-from consilience.tasks.outgoing import answer
-from consilience.tasks.predictions import Distill, PredictPublic
 
 Array = np.ndarray
 NO_TREES = np.zeros((0, 0, 2), dtype=np.float32)

@@ -15,10 +15,10 @@ from pathlib import Path
 
 import numpy as np
 
+from consilience.core.numerics.kernels import kernel_of
+from consilience.core.numerics.randomness import limited_threads, stream
 from consilience.lab.data import load
 from consilience.lab.runs.folder import machine, versions
-from consilience.numerics.kernels import kernel_of
-from consilience.numerics.randomness import limited_threads, stream
 from consilience_papers.park2023.trials import central
 
 PAGE = Path(__file__).parent.parent / "docs" / "results" / "mnist-reading.md"

@@ -18,9 +18,9 @@ import torch
 from torch import nn
 
 from consilience import Federation, Party
-from consilience.learners import make
+from consilience.core.learners import make
+from consilience.core.numerics.randomness import limited_threads
 from consilience.methods.model_exchange.protocols import averaged_distillation
-from consilience.numerics.randomness import limited_threads
 
 ROWS, OUTPUTS, EPOCHS, BATCH, RATE, DECAY, ROUNDS = 3000, 10, 10, 64, 1e-3, 3e-4, 5
 NETWORKS: dict[str, Mapping[str, Any]] = {

@@ -20,9 +20,9 @@ from typing import Any
 import numpy as np
 from page import write
 
+from consilience.core.learners import Learner, make
+from consilience.core.numerics.randomness import limited_threads, stream
 from consilience.lab.data import load
-from consilience.learners import Learner, make
-from consilience.numerics.randomness import limited_threads, stream
 
 BUDGETS = (10, 20)
 """CPU seconds."""

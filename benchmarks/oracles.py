@@ -18,7 +18,8 @@ import torch
 from sklearn.tree import DecisionTreeRegressor
 from torch import nn
 
-from consilience.learners import Learner, as_learner
+from consilience.core.learners import Learner, as_learner
+from consilience.core.numerics.randomness import limited_threads
 from consilience.methods.functional_boosting.lipschitz import LipschitzExtension
 from consilience.methods.functional_boosting.weak_fits import (
     ORACLES,
@@ -28,7 +29,6 @@ from consilience.methods.functional_boosting.weak_fits import (
     gamma_l_infinity,
     gamma_lipschitz,
 )
-from consilience.numerics.randomness import limited_threads
 
 SEEDS, EPOCHS, MORE, RATE, BATCH = range(5), 100, 5, 1e-2, 32
 SHAPES = {1: (60, 1), 2: (150, 2), 5: (200, 1)}

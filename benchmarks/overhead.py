@@ -20,9 +20,9 @@ import numpy as np
 import page
 
 from consilience import Federation, Party, avg, ensemble_distillation
-from consilience.aggregation.guard import Guard
-from consilience.learners import Learner
-from consilience.learners.base import Abilities
+from consilience.core.aggregation.guard import Guard
+from consilience.core.learners import Learner
+from consilience.core.learners.base import Abilities
 
 SIZES, ROWS, CLASSES, REPEATS, ENGINES = ((10, 20), (50, 10)), 1000, 10, 15, 5
 

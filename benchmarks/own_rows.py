@@ -28,11 +28,11 @@ from inputs_apart import CLASSIFIERS, REGRESSORS
 from sklearn import datasets
 
 from consilience import Federation, auto, ensemble_distillation
-from consilience.errors import InvalidInput
+from consilience.core.errors import InvalidInput
+from consilience.core.metrics.metrics import row_losses
+from consilience.core.party.mixed_model import MixedModel
+from consilience.core.party.party import Party
 from consilience.lab.experiments import gather, parse_spec
-from consilience.party.metrics import row_losses
-from consilience.party.mixed_model import MixedModel
-from consilience.party.party import Party
 
 DEVELOPMENT = (
     *("digits", "wine", "breast_cancer", "german", "ionosphere", "phoneme", "segment", "vehicle"),

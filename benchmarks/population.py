@@ -29,8 +29,8 @@ from time import perf_counter, process_time
 import numpy as np
 
 from consilience import Federation, Party, Population, avg, ensemble_distillation
-from consilience.learners import make
-from consilience.party.training import Training
+from consilience.core.learners import make
+from consilience.core.party.trainer import Training
 
 PER_ROUND, ROUNDS, ROWS, PUBLIC, COLUMNS, CLASSES = 100, 20, 40, 1000, 64, 10
 CASES = {"200": (200, 200), "10,000, 200 drawn": (10_000, 200), "10,000": (10_000, 10_000)}

@@ -27,11 +27,11 @@ from sklearn.pipeline import make_pipeline
 from sklearn.svm import SVC
 
 from consilience import Federation, Party, avg, ensemble_distillation
-from consilience.aggregation.base import onto_simplex
+from consilience.core.aggregation.base import onto_simplex
+from consilience.core.learners import as_learner
+from consilience.core.messages.replies import Predictions
+from consilience.core.numerics.randomness import SystemNoise, limited_threads
 from consilience.lab.data.registry import load
-from consilience.learners import as_learner
-from consilience.messages.replies import Predictions
-from consilience.numerics.randomness import SystemNoise, limited_threads
 from consilience.privacy.accounting.budget import Budget
 from consilience.privacy.accounting.losses import NoisyTraining, gaussian_mu
 from consilience.privacy.accounting.mechanisms import Mechanism

@@ -31,9 +31,10 @@ from sklearn.neighbors import KNeighborsClassifier
 from sklearn.pipeline import make_pipeline
 
 from consilience import Federation, Party, avg, ensemble_distillation
-from consilience.aggregation import density_ratio
+from consilience.core.aggregation import density_ratio
+from consilience.core.messages.schema import Public
+from consilience.core.protocols import Protocol, local_only
 from consilience.lab.data import load
-from consilience.messages.schema import Public
 from consilience.privacy.accounting.budget import Budget
 from consilience.privacy.accounting.losses import gaussian_mu
 from consilience.privacy.class_sums.protocol import private_sums
@@ -46,7 +47,6 @@ from consilience.privacy.class_sums.sums import (
     fitted_values,
 )
 from consilience.privacy.class_sums.tasks import features_by, public_basis
-from consilience.protocols import Protocol, local_only
 
 FOLDER = Path(__file__).parent.parent / "runs" / "results" / "private-sums"
 DELTA = 1e-5

@@ -23,11 +23,11 @@ import numpy as np
 from page import write
 
 from consilience import Federation, ensemble_distillation
-from consilience.aggregation import AGGREGATORS
+from consilience.core.aggregation import AGGREGATORS
+from consilience.core.messages.schema import Public
+from consilience.core.numerics.randomness import stream
 from consilience.lab.data import load
 from consilience.lab.experiments import SimulatedParties, gather, parse_spec
-from consilience.messages.schema import Public
-from consilience.numerics.randomness import stream
 from consilience_papers.comparisons import standard_error
 from consilience_papers.study import Study
 

@@ -26,15 +26,15 @@ import page
 from scipy.optimize import linear_sum_assignment
 from sklearn.metrics import roc_auc_score
 
-from consilience.lab.data import load
-from consilience.numerics.coarse_ratios import Coarseness, Counts, coarse_ratios
-from consilience.numerics.density import PublicRatio
-from consilience.numerics.feature_space import (
+from consilience.core.numerics.coarse_ratios import Coarseness, Counts, coarse_ratios
+from consilience.core.numerics.density import PublicRatio
+from consilience.core.numerics.feature_space import (
     FeatureSpace,
     principal_directions,
     public_feature_space,
 )
-from consilience.numerics.randomness import limited_threads
+from consilience.core.numerics.randomness import limited_threads
+from consilience.lab.data import load
 
 Array = np.ndarray
 RIDGE = 0.3

@@ -33,17 +33,17 @@ from page import RESULTS, write
 
 import consilience
 from consilience import Federation, Party, ensemble_distillation
-from consilience.aggregation import AGGREGATORS, Aggregator, density_ratio, suwa
+from consilience.core.aggregation import AGGREGATORS, Aggregator, density_ratio, suwa
+from consilience.core.metrics.metrics import classification_metrics, log_losses, regression_metrics
+from consilience.core.networks import LocalNetwork
+from consilience.core.party.mixed_model import MixedModel
+from consilience.core.protocols import local_only
+from consilience.core.tasks.predictions import Distill
 from consilience.lab.data import load
 from consilience.lab.experiments import SimulatedParties, gather, parse_spec
 from consilience.methods.comparison_rules.analytic_federation import analytic_federation
 from consilience.methods.comparison_rules.rivals import fedgo
 from consilience.models.encoders.encoders import find_encoder
-from consilience.networks import LocalNetwork
-from consilience.party.metrics import classification_metrics, log_losses, regression_metrics
-from consilience.party.mixed_model import MixedModel
-from consilience.protocols import local_only
-from consilience.tasks.predictions import Distill
 from consilience_papers.study import Study
 
 FOLDER = Path(__file__).parent.parent / "runs" / "results" / "rivals"

@@ -32,12 +32,12 @@ from rivals import _train_once, digest
 from scipy.stats import t as student
 
 from consilience import Federation, auto, ensemble_distillation
-from consilience.aggregation import Aggregator
-from consilience.aggregation.base import Screened
-from consilience.aggregation.choosing import coarse_auto
-from consilience.aggregation.guard import EXCLUDED, Guard, SecretLabels
-from consilience.errors import RunFailed
-from consilience.federation.forming import holders_by_class
+from consilience.core.aggregation import Aggregator
+from consilience.core.aggregation.auto import coarse_auto
+from consilience.core.aggregation.base import Screened
+from consilience.core.aggregation.guard import EXCLUDED, Guard, SecretLabels
+from consilience.core.errors import RunFailed
+from consilience.core.federation.forming import holders_by_class
 from consilience.lab.experiments import gather, parse_spec
 from consilience.lab.experiments.setup import SimulatedParties
 from consilience.privacy.robust.hostile import ATTACKS, Hostile, HostileNetwork

@@ -28,17 +28,17 @@ import numpy as np
 import page
 
 from consilience import Federation, LocalNetwork, Party, avg, ensemble_distillation
-from consilience.aggregation import Aggregator
+from consilience.core.aggregation import Aggregator
+from consilience.core.learners import make
+from consilience.core.messages.schema import Public
+from consilience.core.messages.scores import Score
+from consilience.core.networks import local
+from consilience.core.party.personalizer import Chooser
+from consilience.core.protocols import local_only
+from consilience.core.tasks.base import task_types
 from consilience.lab.experiments import gather, parse_spec
 from consilience.lab.report.drawing import COLOURS, MARKERS
 from consilience.lab.runs.ledger import Ledger
-from consilience.learners import make
-from consilience.messages.schema import Public
-from consilience.messages.scores import Score
-from consilience.networks import local
-from consilience.party.choice import Chooser
-from consilience.protocols import local_only
-from consilience.tasks.base import task_types
 
 ROWS, COLUMNS, TEST, SEEN = 100, 64, 200, 2
 REPEATS = 5

@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 
+from consilience.core.messages.wire import encode
+from consilience.core.numerics.randomness import limited_threads
 from consilience.lab.runs.folder import machine, versions
-from consilience.messages.wire import encode
-from consilience.numerics.randomness import limited_threads
 from consilience_papers.afonin2022.encrypted import FixedPoint, LinearModel, Questioner, Relay
 
 PAGE = Path(__file__).parent.parent / "docs" / "results" / "secure-relay.md"

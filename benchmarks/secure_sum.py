@@ -14,10 +14,10 @@ from typing import Any
 
 import numpy as np
 
+from consilience.core.messages.replies import Predictions
+from consilience.core.messages.wire import encode
+from consilience.core.numerics.randomness import limited_threads
 from consilience.lab.runs.folder import machine, versions
-from consilience.messages.replies import Predictions
-from consilience.messages.wire import encode
-from consilience.numerics.randomness import limited_threads
 from consilience.privacy.secure_aggregation.masks import least_threshold
 from consilience.privacy.secure_aggregation.messages import ANSWERS, MaskedInput
 from consilience.privacy.secure_aggregation.opened_sum import open_sum

@@ -18,8 +18,8 @@ import numpy as np
 from page import table, write
 from private_sums import DELTA, PROBLEMS, Split, outcomes, parties, score, split
 
-from consilience.messages.schema import Public
-from consilience.numerics.randomness import SystemNoise
+from consilience.core.messages.schema import Public
+from consilience.core.numerics.randomness import SystemNoise
 from consilience.privacy.accounting.budget import Budget
 from consilience.privacy.accounting.losses import gaussian_mu
 from consilience.privacy.class_sums.protocol import private_sums

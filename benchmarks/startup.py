@@ -46,7 +46,7 @@ except ImportError:  # of an earlier checkout
     pass
 else:
     import_scipy()  # before all else, as the command does
-from consilience.tasks.predictions import FitPrivate
+from consilience.core.tasks.predictions import FitPrivate
 
 train = FitPrivate.run
 

@@ -38,16 +38,20 @@ from scipy.special import entr
 from sklearn.datasets import load_digits
 
 from consilience import Federation, Party
-from consilience.errors import ConsilienceError
-from consilience.learners import make
-from consilience.messages.replies import Failure
-from consilience.messages.schema import Public
-from consilience.messages.wire import decode, encode
+from consilience.core.errors import ConsilienceError
+from consilience.core.learners import make
+from consilience.core.messages.replies import Failure
+from consilience.core.messages.schema import Public
+from consilience.core.messages.wire import decode, encode
+from consilience.core.networks.base import Network
+from consilience.core.networks.incoming import Arrival, decode_reply
+from consilience.core.numerics.randomness import limited_threads
+from consilience.core.tasks.base import Task
+from consilience.core.tasks.lifecycle import Checkpoint, Join, Restore
+from consilience.core.tasks.predictions import Distill, FitPrivate, PredictPublic
+from consilience.core.tasks.scores import CountRows, ScorePublic
 from consilience.methods.compression.stage import write_request
 from consilience.models.fixed import Frozen
-from consilience.networks.base import Network
-from consilience.networks.incoming import Arrival, decode_reply
-from consilience.numerics.randomness import limited_threads
 from consilience.privacy.secure_aggregation.masks import least_threshold
 from consilience.privacy.secure_aggregation.messages import (
     MaskedInput,
@@ -66,10 +70,6 @@ from consilience.privacy.secure_aggregation.tasks import (
 )
 from consilience.sites.operations.certificates import make_key
 from consilience.sites.party import Limits, PartySite
-from consilience.tasks.base import Task
-from consilience.tasks.lifecycle import Checkpoint, Join, Restore
-from consilience.tasks.predictions import Distill, FitPrivate, PredictPublic
-from consilience.tasks.scores import CountRows, ScorePublic
 
 try:
     from consilience.privacy.secure_aggregation.opened_sum import open_sum

@@ -6,7 +6,7 @@ import copy
 
 import pytest
 
-from consilience.errors import (
+from consilience.core.errors import (
     ConsilienceError,
     InvalidInput,
     KnowledgeRefused,
@@ -15,7 +15,7 @@ from consilience.errors import (
     RunFailed,
     nearest,
 )
-from consilience.learners import ForeignCode
+from consilience.core.learners import ForeignCode
 
 
 @pytest.mark.parametrize("kind", [InvalidInput, KnowledgeRefused, QuorumLost, RunFailed])

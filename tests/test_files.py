@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from consilience.errors import RunFailed
-from consilience.files import (
+from consilience.core.errors import RunFailed
+from consilience.core.files import (
     LONGEST,
     PART,
     database,

@@ -12,20 +12,20 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from consilience.errors import RunFailed
-from consilience.files import FORMAT, check_format
+from consilience.core.errors import RunFailed
+from consilience.core.files import FORMAT, check_format
+from consilience.core.messages.columns import Column, Schema
+from consilience.core.party.state import read_state, write_state
+from consilience.core.tasks.lifecycle import Join
 from consilience.lab.cli.check_table import _read_schema, _write_schema
 from consilience.lab.config.reading import stored_spec
 from consilience.lab.runs.folder import store_configuration
 from consilience.lab.runs.ledger import Ledger
-from consilience.party.state import read_state, write_state
 from consilience.privacy.accounting.ledger import PrivacyLedger, Release, entries
 from consilience.privacy.accounting.losses import PrivacyLoss
 from consilience.sites.operations.invitation import Invitation, read_invitation
 from consilience.sites.party import PartySite, read_session
 from consilience.sites.party.privacy_limits import whole_ledger
-from consilience.tasks.lifecycle import Join
-from consilience.validation.table_schema import Column, Schema
 from helpers.command_line import CONFIG
 from helpers.configurations import spec_with
 from helpers.party_sites import agreement, ask, one_party

@@ -32,10 +32,10 @@ from consilience import (
     avg,
     ensemble_distillation,
 )
-from consilience.messages.message import REGISTRY
-from consilience.messages.schema import Public
+from consilience.core.messages.message import REGISTRY
+from consilience.core.messages.schema import Public
+from consilience.core.validation.printing import described
 from consilience.tables.dataset import Dataset
-from consilience.validation.printing import described
 
 MARK = 86_753
 """Begins every private number; no public row and no other figure of a run has it."""

@@ -2,7 +2,7 @@
 # The one list of public names, and of the modules that they live in. The package reads it when it is
 # imported; type checkers read it in the place of __init__.py.
 
-from consilience.aggregation import (
+from consilience.core.aggregation import (
     Deregularization as Deregularization,
     anderson as anderson,
     auto as auto,
@@ -32,7 +32,7 @@ from consilience.aggregation import (
 from consilience.methods.kernel_federations import (
     KernelFederation as KernelFederation,
 )
-from consilience.errors import (
+from consilience.core.errors import (
     ConsilienceError as ConsilienceError,
     InvalidInput as InvalidInput,
 )
@@ -40,13 +40,13 @@ from consilience.lab.estimators import (
     FederatedClassifier as FederatedClassifier,
     FederatedRegressor as FederatedRegressor,
 )
-from consilience.federation.federation import (
+from consilience.core.federation.federation import (
     Federation as Federation,
 )
-from consilience.federation.history import (
+from consilience.core.federation.history import (
     History as History,
 )
-from consilience.learners import (
+from consilience.core.learners import (
     KernelRidge as KernelRidge,
     Model as Model,
     as_learner as as_learner,
@@ -54,15 +54,15 @@ from consilience.learners import (
 from consilience.models.fixed import (
     Frozen as Frozen,
 )
-from consilience.networks import (
+from consilience.core.networks import (
     LocalNetwork as LocalNetwork,
     Population as Population,
     ProcessNetwork as ProcessNetwork,
 )
-from consilience.party.party import (
+from consilience.core.party.party import (
     Party as Party,
 )
-from consilience.protocols import (
+from consilience.core.protocols import (
     ensemble_distillation as ensemble_distillation,
     iterative_distillation as iterative_distillation,
     local_only as local_only,

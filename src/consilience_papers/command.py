@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from consilience.errors import InvalidInput, RunFailed, nearest
-from consilience.files import write_whole
+from consilience.core.errors import InvalidInput, RunFailed, nearest
+from consilience.core.files import write_whole
 from consilience.lab.cli.commands import Quiet
 from consilience.lab.cli.output import (
     Debug,

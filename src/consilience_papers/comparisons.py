@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 from scipy import stats
 
-from consilience.validation.arrays import Array
+from consilience.core.validation.arrays import Array
 
 
 def standard_error(values: Array) -> float:

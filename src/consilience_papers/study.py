@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from consilience.errors import RunFailed
-from consilience.files import database
-from consilience.numerics.randomness import limited_threads
-from consilience.validation.arrays import Array
+from consilience.core.errors import RunFailed
+from consilience.core.files import database
+from consilience.core.numerics.randomness import limited_threads
+from consilience.core.validation.arrays import Array
 
 Trial = Callable[..., Mapping[str, Any]]
 Report = Callable[[str, int, int], None]

@@ -21,11 +21,11 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from consilience import Federation, Party
-from consilience.checks import PROTOCOL_CASES, ProtocolCase
-from consilience.checks.example_parties import first_parties
-from consilience.checks.expectations import same_bits
-from consilience.networks import LocalNetwork
-from consilience.protocols import Round
+from consilience.core.checks import PROTOCOL_CASES, ProtocolCase
+from consilience.core.checks.example_parties import first_parties
+from consilience.core.checks.expectations import same_bits
+from consilience.core.networks import LocalNetwork
+from consilience.core.protocols import Round
 from consilience.sites.party import EVERYTHING, PartySite, own_secret
 from consilience.sites.transport.flower.client_app import site_app
 from consilience.sites.transport.flower.network import FlowerNetwork

@@ -31,9 +31,9 @@ from safetensors.numpy import save_file
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+from consilience.core.messages.wire import decode
+from consilience.core.protocols.rounds import SECURE
 from consilience.lab.config.methods import PROTOCOLS
-from consilience.messages.wire import decode
-from consilience.protocols.rounds import SECURE
 from consilience.sites.coordinator.configuration import read_coordinator
 from consilience.sites.party.privacy_limits import spending
 from helpers.deployed_example import Deployed, kill, look_often, read_party

@@ -12,7 +12,7 @@ from socket import create_connection, create_server
 import pytest
 from cryptography.hazmat.primitives.serialization import load_ssh_private_key, load_ssh_public_key
 
-from consilience.errors import InvalidInput
+from consilience.core.errors import InvalidInput
 from consilience.sites.operations.certificates import (
     certified_hosts,
     make_authority,

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from consilience.errors import InvalidInput, RunFailed
+from consilience.core.errors import InvalidInput, RunFailed
 from consilience.sites.coordinator.configuration import read_coordinator
 from consilience.sites.coordinator.parties import invite, remove
 from consilience.sites.coordinator.template import write_coordinator

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from consilience.messages.wire import encode
+from consilience.core.messages.wire import encode
+from consilience.core.tasks.lifecycle import TakePublic
 from consilience.sites.coordinator.configuration import read_coordinator
 from consilience.sites.operations.processes import BIN, Processes, environment, free_port
 from consilience.sites.party.public_rows import FOLDER
-from consilience.tasks.lifecycle import TakePublic
 from helpers.command_line import shell
 from helpers.deployed_example import Deployed
 from helpers.modes import open_to_others, umask

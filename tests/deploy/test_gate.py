@@ -19,7 +19,7 @@ from types import SimpleNamespace
 import httpx
 import pytest
 
-from consilience.errors import RunFailed
+from consilience.core.errors import RunFailed
 from consilience.sites.operations.certificates import make_authority, make_key
 from consilience.sites.operations.processes import free_port
 from consilience.sites.transport import gate

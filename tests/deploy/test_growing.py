@@ -11,16 +11,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from consilience.core.messages.wire import decode
+from consilience.core.tasks.predictions import Distill
 from consilience.lab.runs.folder import LEDGER
 from consilience.lab.runs.leaving import CERTIFICATE, READABLE, certify, record_of
 from consilience.lab.runs.ledger import Ledger
-from consilience.messages.wire import decode
 from consilience.sites.coordinator import parties, process
 from consilience.sites.coordinator.configuration import read_coordinator, store_coordinator
 from consilience.sites.coordinator.parties import leave, note_on_sums
 from consilience.sites.coordinator.process import start_coordinator
 from consilience.sites.coordinator.status import coordinator_status
-from consilience.tasks.predictions import Distill
 from helpers.deployed_run import (
     NAMES,
     attended,

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from consilience.errors import ConsilienceError, InvalidInput, RunFailed
-from consilience.files import FORMAT
+from consilience.core.errors import ConsilienceError, InvalidInput, RunFailed
+from consilience.core.files import FORMAT
 from consilience.lab.cli.main import app
 from consilience.sites.coordinator import parties as coordinator
 from consilience.sites.coordinator.configuration import read_coordinator, store_coordinator

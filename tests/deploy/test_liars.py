@@ -9,10 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from consilience.errors import InvalidInput, RunFailed
+from consilience.core.errors import InvalidInput, RunFailed
+from consilience.core.messages.schema import Public
 from consilience.lab.config.robustness import mixed
 from consilience.lab.runs.ledger import Ledger
-from consilience.messages.schema import Public
 from consilience.sites.coordinator.configuration import read_coordinator
 from helpers.deployed_run import grid, served, started
 from helpers.flower_grid import in_a_run

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from consilience.errors import RunFailed
+from consilience.core.errors import RunFailed
 from consilience.sites.coordinator.checks import check_start
 from consilience.sites.coordinator.configuration import (
     read_coordinator,

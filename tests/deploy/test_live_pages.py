@@ -16,7 +16,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from consilience.errors import InvalidInput
+from consilience.core.errors import InvalidInput
 from consilience.lab.runs.ledger import Ledger
 from consilience.sites.coordinator.rounds import STAGE
 from consilience.sites.pages import coordinator as coordinator_page

@@ -7,7 +7,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from consilience.errors import RunFailed
+from consilience.core.errors import RunFailed
 from consilience.lab.cli.predict import of_party, predictions
 from consilience.lab.report.page import write_report
 from consilience.lab.report.reading import read_results

@@ -9,14 +9,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from consilience.errors import InvalidInput
+from consilience.core.errors import InvalidInput
+from consilience.core.messages.wire import decode
+from consilience.core.tasks.lifecycle import Evaluate
 from consilience.lab.runs.ledger import Ledger
-from consilience.messages.wire import decode
 from consilience.sites.coordinator.checks import _is_done
 from consilience.sites.coordinator.configuration import read_coordinator
 from consilience.sites.coordinator.pace import PaceSpec, teacher_change
 from consilience.sites.coordinator.status import coordinator_status
-from consilience.tasks.lifecycle import Evaluate
 from helpers.deployed_run import assert_same_models_in_one_process, grid, served
 from helpers.flower_grid import Message, in_a_run
 

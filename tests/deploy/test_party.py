@@ -13,7 +13,7 @@ from threading import Thread
 
 import pytest
 
-from consilience.errors import InvalidInput, RunFailed
+from consilience.core.errors import InvalidInput, RunFailed
 from consilience.sites.operations.certificates import exposed, make_authority, make_key
 from consilience.sites.operations.processes import Processes, environment, free_port
 from consilience.sites.pages.party import PartyPage

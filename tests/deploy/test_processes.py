@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from consilience.errors import InvalidInput, RunFailed
+from consilience.core.errors import InvalidInput, RunFailed
 from consilience.sites.operations.processes import (
     BIN,
     Processes,

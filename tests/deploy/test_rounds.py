@@ -14,11 +14,13 @@ import numpy as np
 import pytest
 
 from consilience import Federation
-from consilience.errors import InvalidInput, RunFailed
+from consilience.core.errors import InvalidInput, RunFailed
+from consilience.core.messages.wire import decode, encode
+from consilience.core.networks import LocalNetwork
+from consilience.core.tasks.lifecycle import Describe, Evaluate, Join, TakePublic
+from consilience.core.tasks.predictions import Distill, FitPrivate
 from consilience.lab.runs.folder import locked
 from consilience.lab.runs.ledger import Ledger
-from consilience.messages.wire import decode, encode
-from consilience.networks import LocalNetwork
 from consilience.sites.coordinator.configuration import (
     CoordinatorSpec,
     read_coordinator,
@@ -29,8 +31,6 @@ from consilience.sites.operations.processes import Processes, free_port
 from consilience.sites.party import AUDIT, read_log, read_party, read_session
 from consilience.sites.party.process import party_key, party_status
 from consilience.sites.transport import superlink
-from consilience.tasks.lifecycle import Describe, Evaluate, Join, TakePublic
-from consilience.tasks.predictions import Distill, FitPrivate
 from helpers.deployed_run import NAMES, begun, grid, last_line, node, predictions, served
 from helpers.flower_grid import Grid, Info, Message, Node, in_a_run
 from helpers.party_sites import as_deployed

@@ -11,9 +11,9 @@ import pandas as pd
 import pytest
 
 from consilience import Federation, Party
-from consilience.errors import InvalidInput
+from consilience.core.errors import InvalidInput
+from consilience.core.networks import LocalNetwork
 from consilience.lab.cli.predict import of_party, predictions
-from consilience.networks import LocalNetwork
 from consilience.sites.coordinator.checks import coordinator_facts
 from consilience.sites.coordinator.configuration import read_coordinator
 from consilience.sites.coordinator.status import coordinator_status

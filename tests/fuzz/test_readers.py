@@ -27,18 +27,20 @@ from pyarrow import parquet
 from sklearn.linear_model import LogisticRegression
 from sklearn.tree import DecisionTreeClassifier
 
-from consilience.errors import ConsilienceError
-from consilience.files import FORMAT
+from consilience.core.errors import ConsilienceError
+from consilience.core.files import FORMAT
+from consilience.core.learners import as_learner
+from consilience.core.messages.replies import Failure, Receipt
+from consilience.core.messages.schema import Agreement, Public
+from consilience.core.messages.wire import encode
+from consilience.core.networks.incoming import decode_reply
+from consilience.core.tasks.lifecycle import Join, TakePublic
+from consilience.core.tasks.predictions import Distill, FitPrivate, PredictPublic
 from consilience.lab.cli.check_table import _read_schema
 from consilience.lab.config.reading import read_spec
 from consilience.lab.config.sections import read_toml
 from consilience.lab.data import load_table, read_rows
-from consilience.learners import as_learner
-from consilience.messages.replies import Failure, Receipt
-from consilience.messages.schema import Agreement, Public
-from consilience.messages.wire import encode
 from consilience.models.files.transfer import pack, unpack
-from consilience.networks.incoming import decode_reply
 from consilience.sites.coordinator.configuration import checked
 from consilience.sites.coordinator.template import TEMPLATE as COORDINATOR
 from consilience.sites.operations.invitation import Invitation, read_invitation
@@ -47,8 +49,6 @@ from consilience.sites.party.requests import read_request
 from consilience.sites.party.template import TEMPLATE as PARTY
 from consilience.tables.rows import rows_and_schema
 from consilience.tables.table import Table
-from consilience.tasks.lifecycle import Join, TakePublic
-from consilience.tasks.predictions import Distill, FitPrivate, PredictPublic
 
 SECONDS, MORE_MEMORY = 20, 2 << 30
 """Limits of one example: its time, and the memory beyond what the process has at its start."""

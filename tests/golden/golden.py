@@ -26,8 +26,8 @@ from typing import Any
 import numpy as np
 
 from consilience import Federation, ensemble_distillation
-from consilience.aggregation import AGGREGATORS
-from consilience.checks import PROTOCOL_CASES, ProtocolCase, classifiers, regressors
+from consilience.core.aggregation import AGGREGATORS
+from consilience.core.checks import PROTOCOL_CASES, ProtocolCase, classifiers, regressors
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]

@@ -20,19 +20,20 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from consilience import Federation, Party, protocols  # noqa: F401 (as the command does)
+from consilience import Federation, Party
+from consilience.core import protocols  # noqa: F401 (as the command does)
+from consilience.core.messages.replies import Failure
+from consilience.core.networks import LocalNetwork
+from consilience.core.networks.incoming import Arrival, task_names
+from consilience.core.protocols import Protocol, Round
+from consilience.core.tasks.base import Task
 from consilience.lab.config.sections import read_toml
 from consilience.lab.runs.ledger import Ledger
-from consilience.messages.replies import Failure
-from consilience.networks import LocalNetwork
-from consilience.networks.incoming import Arrival, task_names
 from consilience.privacy.accounting.ledger import FOLDER as RELEASES
 from consilience.privacy.accounting.ledger import PrivacyLedger
-from consilience.protocols import Protocol, Round
 from consilience.sites.coordinator.configuration import read_coordinator
 from consilience.sites.operations.processes import held
 from consilience.sites.party import read_party
-from consilience.tasks.base import Task
 from helpers.command_line import PROGRAM, shell
 from helpers.party_sites import as_deployed
 

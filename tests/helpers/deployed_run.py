@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from consilience import Federation
-from consilience.errors import InvalidInput
+from consilience.core.errors import InvalidInput
+from consilience.core.networks import LocalNetwork
 from consilience.lab.runs.ledger import Ledger
-from consilience.networks import LocalNetwork
 from consilience.sites.coordinator.configuration import read_coordinator, store_coordinator
 from consilience.sites.coordinator.rounds import OUTCOME, outcome, serve_run
 from consilience.sites.coordinator.status import round_line

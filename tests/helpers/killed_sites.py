@@ -21,14 +21,14 @@ from typing import Any
 import numpy as np
 
 from consilience import Party
-from consilience.checks import classifiers
-from consilience.messages.wire import decode, encode
+from consilience.core.checks import classifiers
+from consilience.core.messages.wire import decode, encode
+from consilience.core.tasks.lifecycle import Join, TakePublic
 from consilience.privacy.accounting.ledger import FOLDER as LEDGER
 from consilience.privacy.accounting.ledger import entries
 from consilience.privacy.class_sums.tasks import SumClasses, public_basis
 from consilience.sites.party import AUDIT, Limits, PartySite, kept_public, read_log, read_session
 from consilience.sites.party.public_rows import FOLDER, read_public
-from consilience.tasks.lifecycle import Join, TakePublic
 from helpers.party_sites import agreement, ask, one_party, requests, without_rows
 
 FEWEST = 40

@@ -11,18 +11,18 @@ from typing import Any
 import numpy as np
 
 from consilience import Party
-from consilience.checks import classifiers
-from consilience.learners import Model
-from consilience.messages.schema import Public
-from consilience.messages.wire import decode, encode
-from consilience.networks.base import Network
-from consilience.networks.incoming import Arrival, decode_reply
-from consilience.networks.local import by_name
+from consilience.core.checks import classifiers
+from consilience.core.learners import Model
+from consilience.core.messages.schema import Public
+from consilience.core.messages.wire import decode, encode
+from consilience.core.networks.base import Network
+from consilience.core.networks.incoming import Arrival, decode_reply
+from consilience.core.networks.local import by_name
+from consilience.core.tasks.base import Task
+from consilience.core.tasks.lifecycle import Checkpoint, Describe, Join
+from consilience.core.tasks.predictions import Distill, FitPrivate, PredictPublic
+from consilience.core.tasks.scores import CountRows
 from consilience.sites.party import EVERYTHING, PartySite, PartySpec, own_secret
-from consilience.tasks.base import Task
-from consilience.tasks.lifecycle import Checkpoint, Describe, Join
-from consilience.tasks.predictions import Distill, FitPrivate, PredictPublic
-from consilience.tasks.scores import CountRows
 
 
 class SiteNetwork(Network):
@@ -114,7 +114,7 @@ def without_rows() -> Party:
 
 def agreement(**changes: Any) -> Any:
     """What that party and the others agree on."""
-    from consilience.federation.forming import negotiate
+    from consilience.core.federation.forming import negotiate
 
     parties, public = classifiers()
     described = [Describe().run(party) for party in parties]

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from consilience import Party
-from consilience.learners import as_learner
+from consilience.core.learners import as_learner
 
 RATE, STEPS = 0.1, 4
 SIZES = {"a": 3, "b": 6, "c": 4}

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from consilience import ensemble_distillation, uwa
-from consilience.checks import classifiers
-from consilience.checks.protocol import ProtocolCase
+from consilience.core.checks import classifiers
+from consilience.core.checks.protocol import ProtocolCase
 from consilience.lab.experiments import Ledger, parse_spec, start
 from consilience.sites.transport.flower.ray import RayNetwork
 from helpers.command_line import CONFIG

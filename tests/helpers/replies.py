@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from consilience.messages.replies import Predictions, Replies
-from consilience.messages.schema import PRECISION
-from consilience.messages.scores import (
+from consilience.core.messages.replies import Predictions, Replies
+from consilience.core.messages.schema import PRECISION
+from consilience.core.messages.scores import (
     CalibrationSums,
     Certainties,
     CoarseRatios,

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from consilience.learners import Abilities, Learner
+from consilience.core.learners import Abilities, Learner
 
 
 class Share(Learner):

@@ -13,13 +13,13 @@ from sklearn.neighbors import KNeighborsClassifier
 from sklearn.tree import DecisionTreeClassifier
 
 from consilience import Party
-from consilience.federation.forming import negotiate
-from consilience.messages.replies import Failure
-from consilience.messages.schema import Public
-from consilience.messages.wire import decode, encode
+from consilience.core.federation.forming import negotiate
+from consilience.core.messages.replies import Failure
+from consilience.core.messages.schema import Public
+from consilience.core.messages.wire import decode, encode
+from consilience.core.tasks.lifecycle import Describe, Evaluate, Join, TakePublic
+from consilience.core.tasks.predictions import Distill, FitPrivate, PredictPublic
 from consilience.sites.party import EVERYTHING, Limits, PartySite
-from consilience.tasks.lifecycle import Describe, Evaluate, Join, TakePublic
-from consilience.tasks.predictions import Distill, FitPrivate, PredictPublic
 
 RNG = np.random.default_rng(3)
 PEOPLE = RNG.normal(size=(140, 5))

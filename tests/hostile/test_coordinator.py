@@ -15,15 +15,19 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 
-from consilience import Party, networks, protocols  # noqa: F401 (every task is registered)
-from consilience.checks import classifiers
-from consilience.messages.message import REGISTRY, fields
-from consilience.messages.replies import Failure
-from consilience.messages.wire import decode, encode
+from consilience import Party
+from consilience.core import (
+    networks,  # noqa: F401 (every task is registered)
+    protocols,  # noqa: F401 (every task is registered)
+)
+from consilience.core.checks import classifiers
+from consilience.core.messages.message import REGISTRY, fields
+from consilience.core.messages.replies import Failure
+from consilience.core.messages.wire import decode, encode
+from consilience.core.tasks.base import task_types
+from consilience.core.tasks.lifecycle import Join, TakePublic
+from consilience.core.tasks.outgoing import LONGEST_REASON
 from consilience.sites.party import AUDIT, Limits, PartySite, read_log, read_session
-from consilience.tasks.base import task_types
-from consilience.tasks.lifecycle import Join, TakePublic
-from consilience.tasks.outgoing import LONGEST_REASON
 from helpers.forged_messages import CHOICES, Choices, forged, written
 from helpers.killed_sites import state
 from helpers.party_sites import agreement, one_party, requests, without_rows

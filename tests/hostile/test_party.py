@@ -11,15 +11,15 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 
 from consilience import Federation, ensemble_distillation, uwa
-from consilience.checks import classifiers
-from consilience.messages.replies import Failure, Predictions, Replies
-from consilience.messages.wire import encode
-from consilience.networks import LocalNetwork
-from consilience.networks.incoming import LONGEST_TEXT, Arrival, decode_reply, validated
-from consilience.protocols import Round
-from consilience.tasks.base import Task
-from consilience.tasks.outgoing import reply_of
-from consilience.tasks.scores import ScorePublic
+from consilience.core.checks import classifiers
+from consilience.core.messages.replies import Failure, Predictions, Replies
+from consilience.core.messages.wire import encode
+from consilience.core.networks import LocalNetwork
+from consilience.core.networks.incoming import LONGEST_TEXT, Arrival, decode_reply, validated
+from consilience.core.protocols import Round
+from consilience.core.tasks.base import Task
+from consilience.core.tasks.outgoing import reply_of
+from consilience.core.tasks.scores import ScorePublic
 from helpers.forged_messages import CHOICES, Choices, forged, legal
 
 NAMES = ("ash", "birch", "cedar", "damson")

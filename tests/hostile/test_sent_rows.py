@@ -9,11 +9,11 @@ import pytest
 from sklearn.linear_model import LogisticRegression
 
 from consilience import Party
-from consilience.messages.replies import Failure
-from consilience.messages.schema import Public
-from consilience.messages.wire import decode, encode
+from consilience.core.messages.replies import Failure
+from consilience.core.messages.schema import Public
+from consilience.core.messages.wire import decode, encode
+from consilience.core.tasks.lifecycle import TakePublic
 from consilience.sites.party import Limits, PartySite
-from consilience.tasks.lifecycle import TakePublic
 
 MEAN, SPREAD = 63.2, 9.1
 

@@ -14,11 +14,17 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.naive_bayes import GaussianNB
 
 from consilience import Party
-from consilience.errors import InvalidInput, KnowledgeRefused
-from consilience.federation.forming import incompatible_parties
-from consilience.messages.replies import Description, Failure, Receipt
-from consilience.messages.schema import VERSION, Agreement, Public
-from consilience.messages.wire import decode, encode
+from consilience.core.errors import InvalidInput, KnowledgeRefused
+from consilience.core.federation.forming import incompatible_parties
+from consilience.core.messages.columns import Column, Schema
+from consilience.core.messages.replies import Description, Failure, Receipt
+from consilience.core.messages.schema import VERSION, Agreement, Public
+from consilience.core.messages.wire import decode, encode
+from consilience.core.networks.incoming import Request, decode_reply, receive
+from consilience.core.numerics.feature_space import public_feature_space
+from consilience.core.tasks.lifecycle import Evaluate, Join, TakePublic
+from consilience.core.tasks.outgoing import answer
+from consilience.core.tasks.predictions import Distill, FitPrivate, PredictPublic
 from consilience.methods.compression.codec import chain, quantized, zstd
 from consilience.methods.compression.numbers import decode_numbers, encode_numbers
 from consilience.methods.compression.stage import (
@@ -30,14 +36,8 @@ from consilience.methods.compression.stage import (
 )
 from consilience.methods.parameters.tasks import AdoptParameters, Parameters, TrainParameters
 from consilience.models.files.transfer import pack
-from consilience.networks.incoming import Request, decode_reply, receive
-from consilience.numerics.feature_space import public_feature_space
 from consilience.sites.party import Limits, PartySite
 from consilience.sites.party.requests import read_request
-from consilience.tasks.lifecycle import Evaluate, Join, TakePublic
-from consilience.tasks.outgoing import answer
-from consilience.tasks.predictions import Distill, FitPrivate, PredictPublic
-from consilience.validation.table_schema import Column, Schema
 from helpers.party_sites import ask
 
 X = np.random.default_rng(0).normal(size=(200, 3))
@@ -100,7 +100,7 @@ def test_classes_cost_what_they_are(tmp_path: Path, peak: Any) -> None:
 def test_what_would_not_fit_is_refused_before_it_is_made(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("consilience.validation.memory.spare_memory", lambda: 10**7)
+    monkeypatch.setattr("consilience.core.validation.memory.spare_memory", lambda: 10**7)
     with PartySite(patients, tmp_path, limits=Limits(classes=None)) as site:
         reason = ask(site, Join(agreement=on(20_000))).reason
     assert (
@@ -206,7 +206,7 @@ def test_rows_are_scaled_in_two_copies(peak: Any) -> None:
 
 
 def test_a_space_that_would_not_fit_is_not_made(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("consilience.validation.memory.spare_memory", lambda: 10**7)
+    monkeypatch.setattr("consilience.core.validation.memory.spare_memory", lambda: 10**7)
     pictures = np.zeros((30_000, 12, 12), bool)
     with pytest.raises(
         InvalidInput, match=r"public data: the space of public rows of shape \(30000, "
@@ -306,7 +306,7 @@ def test_arrays_that_would_not_fit_are_refused_at_either_end(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Bytes that are as many as their numbers need, where there is no memory for these."""
-    monkeypatch.setattr("consilience.validation.memory.spare_memory", lambda: 10**7)
+    monkeypatch.setattr("consilience.core.validation.memory.spare_memory", lambda: 10**7)
     values = np.random.default_rng(0).normal(size=9_000_000)
     task = AdoptParameters(round=1, values=values)
     asked = compress_tasks(quantized(8), (task,), on(2))

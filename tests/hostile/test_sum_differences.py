@@ -13,7 +13,9 @@ from typing import Any
 import pytest
 from sklearn.naive_bayes import GaussianNB
 
-from consilience.messages.wire import decode, encode
+from consilience.core.messages.wire import decode, encode
+from consilience.core.tasks.predictions import PredictPublic
+from consilience.core.tasks.scores import TellApart
 from consilience.methods.parameters.tasks import (
     FuseModels,
     SendParameters,
@@ -22,8 +24,6 @@ from consilience.methods.parameters.tasks import (
 )
 from consilience.privacy.secure_aggregation.tasks import SumMasked, SumQuestion, SumTrained
 from consilience.sites.party import EVERYTHING, PartySite
-from consilience.tasks.predictions import PredictPublic
-from consilience.tasks.scores import TellApart
 from helpers.party_sites import without_rows
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"

@@ -24,7 +24,7 @@ from consilience import (
     avg,
     ensemble_distillation,
 )
-from consilience.errors import InvalidInput
+from consilience.core.errors import InvalidInput
 
 X = np.repeat(np.linspace(-1, 1, 40), 2)[:, None]
 CODES = (X[:, 0] > 0).astype(int) + 3

@@ -13,15 +13,15 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from consilience import Party
-from consilience.aggregation import mean
-from consilience.checks import check_learner, check_protocol, regressors
-from consilience.errors import InvalidInput
-from consilience.federation.forming import negotiate
-from consilience.learners import KernelRidge, as_learner
-from consilience.messages.schema import Public
+from consilience.core.aggregation import mean
+from consilience.core.checks import check_learner, check_protocol, regressors
+from consilience.core.errors import InvalidInput
+from consilience.core.federation.forming import negotiate
+from consilience.core.learners import KernelRidge, as_learner
+from consilience.core.messages.schema import Public
+from consilience.core.protocols import ensemble_distillation
+from consilience.core.tasks.lifecycle import Describe
 from consilience.models.kernel_ridge import GRID
-from consilience.protocols import ensemble_distillation
-from consilience.tasks.lifecycle import Describe
 
 RNG = np.random.default_rng(0)
 X = RNG.uniform(size=(30, 2))

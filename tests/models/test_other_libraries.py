@@ -19,9 +19,9 @@ from consilience import (
     ensemble_distillation,
     mean,
 )
-from consilience.errors import InvalidInput
-from consilience.messages.schema import Public
-from consilience.numerics.outcomes import Survival
+from consilience.core.errors import InvalidInput
+from consilience.core.messages.schema import Public
+from consilience.core.numerics.outcomes import Survival
 from consilience.tables.outcomes.several_labels import MultiLabel
 from consilience.tables.rows import rows_and_schema
 from consilience.tables.table import Table, is_table

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 from sklearn.datasets import load_digits
 
-from consilience.errors import InvalidInput
-from consilience.learners import LEARNERS, Learner, as_learner, make
-from consilience.learners.sklearn.learner import SklearnLearner
+from consilience.core.errors import InvalidInput
+from consilience.core.learners import LEARNERS, Learner, as_learner, make
+from consilience.core.learners.sklearn.learner import SklearnLearner
 
 DIGITS, LABELS = load_digits(return_X_y=True)
 IMAGES = DIGITS.reshape(-1, 8, 8) / 16
@@ -59,7 +59,7 @@ CLASSIFIERS.remove("vgg16")  # takes larger images: test_torch.py
 CLASSIFIERS.remove("transformer")  # loads a folder: test_torch_transformer.py
 CLASSIFIERS.remove("static-logistic")  # read files of packages: test_encoders.py
 CLASSIFIERS.remove("encoded-logistic")
-CLASSIFIERS.remove("frozen")  # is not trained: tests/party/test_roles.py
+CLASSIFIERS.remove("frozen")  # is not trained: tests/core/party/test_roles.py
 CLASSIFIERS.remove("survival-forest")  # learn bins in their order: test_survival.py
 CLASSIFIERS.remove("cox")
 
@@ -171,7 +171,7 @@ def test_every_preset_lists_its_parameters() -> None:
 
 def test_importing_learners_imports_no_library() -> None:
     heavy = "{'torch', 'transformers', 'sklearn', 'skops', 'xgboost', 'lightgbm'}"
-    code = f"import consilience.learners, sys; assert not {heavy} & set(sys.modules)"
+    code = f"import consilience.core.learners, sys; assert not {heavy} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
@@ -186,7 +186,7 @@ def test_whether_a_preset_can_be_saved_is_known_without_the_library_that_does_it
         "mlp-sklearn",
     ]
     code = (
-        "import sys; from consilience.learners import make;"
+        "import sys; from consilience.core.learners import make;"
         f"[make(name).check_saving() for name in {names}]; assert 'skops' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
@@ -195,7 +195,7 @@ def test_whether_a_preset_can_be_saved_is_known_without_the_library_that_does_it
 def test_saving_a_model_imports_no_other_library() -> None:
     """skops by itself would import PyTorch; nothing that it was kept from stays out of reach."""
     code = (
-        "import sys; from consilience.learners import make; "
+        "import sys; from consilience.core.learners import make; "
         "from consilience.models.files.store import blob_of; "
         "model = make('naive-bayes').model; blob_of({'models': [model]}, given=model, where='');"
         "assert 'skops.io' in sys.modules and not {'torch', 'xgboost', 'lightgbm'} & set(sys.modules);"

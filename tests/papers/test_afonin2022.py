@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from consilience.federation.federation import Federation
+from consilience.core.federation.federation import Federation
 from consilience.methods.kernel_federations.agents import KernelAgents
 from consilience.methods.model_exchange.protocols import alternating_distillation
 from consilience.methods.model_exchange.signed_ensemble import SignedEnsemble

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from consilience.errors import InvalidInput
-from consilience.learners import TorchRecipe
+from consilience.core.errors import InvalidInput
+from consilience.core.learners import TorchRecipe
 from consilience_papers.park2023.fedmd import (
     NETWORKS,
     NeuralNetwork,

@@ -24,8 +24,8 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import MinMaxScaler, StandardScaler
 from sklearn.svm import SVR
 
-from consilience.errors import InvalidInput, KnowledgeRefused
-from consilience.messages.wire import decode, encode
+from consilience.core.errors import InvalidInput, KnowledgeRefused
+from consilience.core.messages.wire import decode, encode
 from consilience.models.kernel_ridge import KernelRidge
 from consilience_papers.afonin2022.encrypted import LinearModel, linear_model
 from consilience_papers.afonin2022.encrypted.linear import shared_features

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from consilience.numerics.randomness import stream
+from consilience.core.numerics.randomness import stream
 from consilience_papers.exhibit import Claim, Exhibit
 from consilience_papers.papers import PAPERS
 from consilience_papers.park2023 import trials

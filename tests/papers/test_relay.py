@@ -14,8 +14,8 @@ from sklearn.kernel_approximation import RBFSampler
 from sklearn.linear_model import Ridge
 from sklearn.pipeline import make_pipeline
 
-from consilience.errors import InvalidInput, KnowledgeRefused, MissingExtra
-from consilience.messages.wire import decode, encode, size
+from consilience.core.errors import InvalidInput, KnowledgeRefused, MissingExtra
+from consilience.core.messages.wire import decode, encode, size
 from consilience_papers.afonin2022.encrypted import (
     EncryptedAnswer,
     EncryptedQuestion,

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from consilience.errors import RunFailed
+from consilience.core.errors import RunFailed
 from consilience.methods.functional_boosting.protocol import functional_gradient_boosting
 from consilience.methods.parameters.federated_averaging import federated_averaging
 from consilience_papers.exhibit import Exhibit
@@ -133,7 +133,7 @@ def test_a_curve_by_models_sent(method: str) -> None:
 
 @pytest.mark.usefixtures("small")
 def test_a_curve_is_that_of_the_protocol() -> None:
-    from consilience.federation.federation import Federation
+    from consilience.core.federation.federation import Federation
 
     curve, found = reached("FedAvg", models=2)
     parties = problems.clients(

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from consilience.errors import RunFailed
+from consilience.core.errors import RunFailed
 from consilience_papers.park2023.trials import standalone
 from consilience_papers.study import Study
 

@@ -20,14 +20,14 @@ from sklearn.preprocessing import FunctionTransformer, StandardScaler
 from sklearn.svm import SVR
 
 from consilience import Federation, Party, auto, avg, ensemble_distillation, mean
-from consilience.errors import InvalidInput
+from consilience.core.errors import InvalidInput
+from consilience.core.messages.schema import Public
+from consilience.core.networks import LocalNetwork
+from consilience.core.tasks.lifecycle import TakePublic
 from consilience.lab.data import read_rows
-from consilience.messages.schema import Public
 from consilience.methods.model_exchange.protocols import averaged_distillation
 from consilience.models.encoders import encoders
 from consilience.models.encoders.encoders import EncoderEntry, text_columns, with_text_columns
-from consilience.networks import LocalNetwork
-from consilience.tasks.lifecycle import TakePublic
 
 
 def patients(seed: int, n: int = 60) -> tuple[pd.DataFrame, np.ndarray]:

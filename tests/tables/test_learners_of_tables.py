@@ -15,10 +15,10 @@ from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
-from consilience.errors import InvalidInput
-from consilience.learners import as_learner
-from consilience.learners.sklearn.per_column import column_option
-from consilience.validation.table_schema import Column, Schema
+from consilience.core.errors import InvalidInput
+from consilience.core.learners import as_learner
+from consilience.core.learners.sklearn.per_column import column_option
+from consilience.core.messages.columns import Column, Schema
 
 RNG = np.random.default_rng(0)
 COLUMNS = (Column("age", gaps=True), Column("ward", "category", ("a", "b", "c"), gaps=True))

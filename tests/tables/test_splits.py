@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from consilience.errors import InvalidInput
+from consilience.core.errors import InvalidInput
 from consilience.lab.data import take_public
 
 labels = st.lists(st.integers(0, 4), min_size=2, max_size=80).map(np.array)

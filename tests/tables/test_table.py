@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyarrow import csv, parquet
 
-from consilience.errors import InvalidInput
+from consilience.core.errors import InvalidInput
 from consilience.lab.data import load, load_table, read_rows
 from consilience.lab.data.downloads import read_archive, read_bytes
 
@@ -305,7 +305,7 @@ def test_what_is_written_is_read(tmp_path_factory, values) -> None:
 @pytest.fixture
 def little(monkeypatch: pytest.MonkeyPatch) -> None:
     """A machine with 70 MB of memory left."""
-    monkeypatch.setattr("consilience.validation.memory.spare_memory", lambda: 70_000_000)
+    monkeypatch.setattr("consilience.core.validation.memory.spare_memory", lambda: 70_000_000)
 
 
 @pytest.mark.usefixtures("little")
@@ -378,7 +378,7 @@ def test_one_long_label_does_not_make_all_of_them_long(
     tmp_path: Path, suffix: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """50,000 labels as wide as the longest of them, as numpy keeps texts, are 100 GB."""
-    monkeypatch.setattr("consilience.validation.memory.spare_memory", lambda: 10**8)
+    monkeypatch.setattr("consilience.core.validation.memory.spare_memory", lambda: 10**8)
     path, labels = tmp_path / f"t{suffix}", ["a", "b"] * 24_999 + ["c" * 500_000, "a"]
     if suffix == ".npz":
         np.savez(path, X=np.zeros((4, 1)), y=["a", "b"] * 2, X_test=np.zeros((2, 1)),
@@ -396,7 +396,7 @@ def test_groups_that_would_not_fit_are_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Names of groups are kept as wide as the longest."""
-    monkeypatch.setattr("consilience.validation.memory.spare_memory", lambda: 10**8)
+    monkeypatch.setattr("consilience.core.validation.memory.spare_memory", lambda: 10**8)
     wards = ["a", "b"] * 500 + ["c" * 500_000] * 2
     path = write(tmp_path / "t.csv", x=list(range(1002)), y=[0, 1] * 501, ward=wards)
     with pytest.raises(InvalidInput, match="texts of 500,000 characters would take"):

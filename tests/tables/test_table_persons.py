@@ -11,7 +11,7 @@ import pytest
 import sklearn.datasets
 from typer.testing import CliRunner
 
-from consilience.errors import InvalidInput
+from consilience.core.errors import InvalidInput
 from consilience.lab.cli.main import app
 from consilience.lab.data import load_table
 from consilience.lab.data.downloads import data_home

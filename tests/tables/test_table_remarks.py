@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from consilience.errors import InvalidInput
+from consilience.core.errors import InvalidInput
+from consilience.core.messages.columns import Schema
 from consilience.tables.remarks import group_remarks, one_spelling, says_target
 from consilience.tables.rows import Rows, rows_and_schema, rows_of
 from consilience.tables.table import Table
-from consilience.validation.table_schema import Schema
 
 NAN = np.nan
 RNG = np.random.default_rng(0)

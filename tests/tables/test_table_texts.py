@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from consilience.errors import InvalidInput
+from consilience.core.errors import InvalidInput
+from consilience.core.messages.columns import Column, Schema
+from consilience.core.validation.labels import label_names
 from consilience.tables.rows import Rows, rows_and_schema, rows_of
 from consilience.tables.table import Table
 from consilience.tables.texts import number_text
-from consilience.validation.labels import label_names
-from consilience.validation.table_schema import Column, Schema
 
 
 def table(**columns: object) -> Table:

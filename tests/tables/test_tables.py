@@ -16,11 +16,11 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-from consilience.errors import InvalidInput
+from consilience.core.errors import InvalidInput
+from consilience.core.messages.columns import Column, Schema
 from consilience.tables.files.columns import read_table
 from consilience.tables.rows import rows_and_schema, rows_of
 from consilience.tables.table import Table
-from consilience.validation.table_schema import Column, Schema
 
 NAN = np.nan
 PUBLIC = {

@@ -10,17 +10,17 @@ from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.metrics import accuracy_score, r2_score
 from sklearn.utils.validation import check_is_fitted
 
-from consilience.aggregation import AGGREGATORS, Aggregator
-from consilience.errors import InvalidInput, nearest
-from consilience.federation.federation import Federation
+from consilience.core.aggregation import AGGREGATORS, Aggregator
+from consilience.core.errors import InvalidInput, nearest
+from consilience.core.federation.federation import Federation
+from consilience.core.party.party import Party
+from consilience.core.party.rows import in_order
+from consilience.core.protocols.ensemble_distillation import ensemble_distillation
+from consilience.core.validation.arrays import Array, as_rows
+from consilience.core.validation.labels import Kind, check_same_order, label_names
+from consilience.core.validation.printing import described
 from consilience.lab.config.sections import known
-from consilience.party.party import Party
-from consilience.party.rows import in_order
-from consilience.protocols import ensemble_distillation
 from consilience.tables.table import is_table
-from consilience.validation.arrays import Array, as_rows
-from consilience.validation.labels import Kind, check_same_order, label_names
-from consilience.validation.printing import described
 
 
 class _PrivateRows(Mapping[str, Any]):
@@ -182,13 +182,14 @@ class _Federated(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no ty
 class FederatedClassifier(ClassifierMixin, _Federated):  # type: ignore[misc]
     """A federation of classifiers as one scikit-learn estimator.
 
-    After ``fit`` it has ``classes_``, ``history_`` (:class:`~consilience.federation.history.History`),
+    After ``fit`` it has ``classes_``, ``history_`` (:class:`~consilience.core.federation.history.History`),
     ``models_`` (party to its model), ``federation_``,
     ``n_features_in_``, and of tables ``feature_names_in_``.
 
     Args:
         parties: a party's name to its rows and labels, ``{"north": (X, y), …}``; or a list of
-            :class:`~consilience.party.party.Party`, which have models, test rows and purposes of their own.
+            :class:`~consilience.core.party.party.Party`, which have models, test rows and purposes of their
+            own.
         model: the model that a party brings: an estimator, or a preset by name; or a mapping of parties'
             names to such; by default boosted trees, which take gaps and categories.
         aggregator: a rule, or its name (``consilience list aggregators``).
@@ -268,7 +269,8 @@ class FederatedRegressor(RegressorMixin, _Federated):  # type: ignore[misc]
     """A federation of regressors as one scikit-learn estimator; see :class:`FederatedClassifier`.
 
     Args:
-        parties: a party's name to its rows and values, or a list of :class:`~consilience.party.party.Party`.
+        parties: a party's name to its rows and values, or a list of
+            :class:`~consilience.core.party.party.Party`.
         model: the model that a party brings, or a mapping of parties' names to such; by default boosted
             trees.
         aggregator: a rule, or its name.

@@ -15,13 +15,13 @@ from typing import Any
 
 import numpy as np
 
-from consilience.errors import InvalidInput, RunFailed
-from consilience.learners.base import Abilities, Learner, Phase
+from consilience.core.errors import InvalidInput, RunFailed
+from consilience.core.learners.base import Abilities, Learner, Phase
+from consilience.core.messages.columns import Schema
+from consilience.core.validation.arrays import Array
+from consilience.core.validation.labels import label_names
+from consilience.core.validation.numbers import check_number
 from consilience.models.files.trust import ForeignCode, find, trusted
-from consilience.validation.arrays import Array
-from consilience.validation.labels import label_names
-from consilience.validation.numbers import check_number
-from consilience.validation.table_schema import Schema
 
 AT_ONCE = 256
 """Rows that the function is called with, at most; what it answered is kept before it is called again."""

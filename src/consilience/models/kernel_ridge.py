@@ -11,9 +11,9 @@ import scipy.linalg
 from sklearn.base import BaseEstimator, MultiOutputMixin, RegressorMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from consilience.errors import InvalidInput
-from consilience.numerics.kernels import Kernel, check_definite, gram, kernel_of
-from consilience.validation.arrays import Array
+from consilience.core.errors import InvalidInput
+from consilience.core.numerics.kernels import Kernel, check_definite, gram, kernel_of
+from consilience.core.validation.arrays import Array
 
 CHOICES = ("gcv", "calibration")
 """The ways to choose the regularisation."""
@@ -41,8 +41,8 @@ class KernelRidge(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type: ign
         regularization: λ > 0; or ``"gcv"``, which minimises generalised cross-validation,
             ``n ‖(I − H) ỹ‖² / tr(I − H)²`` with ``ỹ = W^{1/2} y`` and ``H ỹ`` its fit; or ``"calibration"``,
             which minimises the mean squared error on the ``validation`` rows given to :meth:`fit`.
-        kernel: a name of :data:`consilience.numerics.kernels.KERNELS`, or a function of two matrices of rows,
-            ``(n, d), (m, d) -> (n, m)``, symmetric and positive semi-definite; scikit-learn's
+        kernel: a name of :data:`consilience.core.numerics.kernels.KERNELS`, or a function of two matrices of
+            rows, ``(n, d), (m, d) -> (n, m)``, symmetric and positive semi-definite; scikit-learn's
             ``gaussian_process.kernels`` are such functions.
         gamma: of the named kernel, if it has one; ``None`` for scikit-learn's default.
         degree: of ``"polynomial"``.

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field, fields
 from functools import cache
 from typing import Any
 
-from consilience.errors import InvalidInput, MissingExtra, nearest
+from consilience.core.errors import InvalidInput, MissingExtra, nearest
+from consilience.core.validation.labels import Kind
 from consilience.models.files.trust import (
     ForeignCode,
     check_packages,
@@ -18,7 +19,6 @@ from consilience.models.files.trust import (
     trusting,
 )
 from consilience.models.torch.recipe import TorchRecipe
-from consilience.validation.labels import Kind
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class LearnerEntry:
     extra: str | None = None
 
     def parameters(self) -> tuple[str, ...]:
-        """The names that :func:`consilience.learners.make` takes for it, imported to find out."""
+        """The names that :func:`consilience.core.learners.make` takes for it, imported to find out."""
         return tuple(dict.fromkeys((*_parameters(self.load()), *self.defaults)))
 
     def load(self) -> Any:

@@ -10,7 +10,10 @@ from typing import Any, Literal
 
 import numpy as np
 
-from consilience.errors import InvalidInput, nearest
+from consilience.core.errors import InvalidInput, nearest
+from consilience.core.messages.columns import Column, Schema
+from consilience.core.validation.arrays import Array
+from consilience.core.validation.labels import Kind
 from consilience.tables.columns import Lenient, suggested_column
 from consilience.tables.files.columns import read_table
 from consilience.tables.load import load_own
@@ -18,9 +21,6 @@ from consilience.tables.persons import check_persons
 from consilience.tables.remarks import numbers_persons, says_target
 from consilience.tables.rows import own_names, rows_of
 from consilience.tables.table import Table, text_rows
-from consilience.validation.arrays import Array
-from consilience.validation.labels import Kind
-from consilience.validation.table_schema import Column, Schema
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,10 @@ from typing import Any, Literal
 
 import numpy as np
 
-from consilience.errors import InvalidInput, nearest
+from consilience.core.errors import InvalidInput, nearest
+from consilience.core.messages.columns import Column
+from consilience.core.validation.arrays import Array
+from consilience.core.validation.labels import same_words
 from consilience.tables.remarks import FEW, column_remarks, one_spelling
 from consilience.tables.texts import (
     MARKS,
@@ -19,9 +22,6 @@ from consilience.tables.texts import (
     number_text,
     read_texts,
 )
-from consilience.validation.arrays import Array
-from consilience.validation.labels import same_words
-from consilience.validation.table_schema import Column
 
 MOST_CATEGORIES = 255
 """Categories of a column; more are texts, or names."""

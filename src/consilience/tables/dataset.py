@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from consilience.errors import InvalidInput
+from consilience.core.errors import InvalidInput
+from consilience.core.messages.columns import Schema
+from consilience.core.validation.arrays import Array, precision_for, unmasked
+from consilience.core.validation.memory import check_memory
+from consilience.core.validation.printing import prints_no_rows
 from consilience.tables.outcomes.several_labels import rarest
-from consilience.validation.arrays import Array, precision_for, unmasked
-from consilience.validation.memory import check_memory
-from consilience.validation.printing import prints_no_rows
-from consilience.validation.table_schema import Schema
 
 
 @prints_no_rows

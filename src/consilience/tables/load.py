@@ -9,8 +9,13 @@ from typing import Any, get_args
 
 import numpy as np
 
-from consilience.errors import InvalidInput, nearest
-from consilience.numerics.randomness import stream
+from consilience.core.errors import InvalidInput, nearest
+from consilience.core.messages.columns import Schema
+from consilience.core.numerics.randomness import stream
+from consilience.core.validation.arrays import Array
+from consilience.core.validation.labels import Kind
+from consilience.core.validation.numbers import check_choice, check_flag
+from consilience.core.validation.printing import prints_no_rows
 from consilience.tables.columns import Lenient
 from consilience.tables.dataset import Dataset, as_texts, check_inputs
 from consilience.tables.files.columns import read_table
@@ -33,11 +38,6 @@ from consilience.tables.targets import (
     values_or_classes,
 )
 from consilience.tables.texts import number_text
-from consilience.validation.arrays import Array
-from consilience.validation.labels import Kind
-from consilience.validation.numbers import check_choice, check_flag
-from consilience.validation.printing import prints_no_rows
-from consilience.validation.table_schema import Schema
 
 
 def load_table(

@@ -22,10 +22,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from consilience.errors import InvalidInput
+from consilience.core.errors import InvalidInput
+from consilience.core.validation.arrays import Array
 from consilience.tables.table import Table
 from consilience.tables.texts import read_texts
-from consilience.validation.arrays import Array
 
 MOST_ROWS = 50
 """Rows of one value in the mean, above which a column holds categories and not persons."""

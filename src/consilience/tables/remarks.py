@@ -12,11 +12,11 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
-from consilience.errors import InvalidInput
+from consilience.core.errors import InvalidInput
+from consilience.core.messages.columns import Column, Schema
+from consilience.core.validation.arrays import Array
+from consilience.core.validation.labels import same_words
 from consilience.tables.table import Table
-from consilience.validation.arrays import Array
-from consilience.validation.labels import same_words
-from consilience.validation.table_schema import Column, Schema
 
 FEW = 10
 """Different texts of a column that are categories, however few the rows; rows that are too few to judge."""

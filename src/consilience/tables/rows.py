@@ -10,7 +10,11 @@ from typing import Literal
 
 import numpy as np
 
-from consilience.errors import InvalidInput, nearest
+from consilience.core.errors import InvalidInput, nearest
+from consilience.core.messages.columns import MOST_COLUMNS, Column, Schema
+from consilience.core.validation.arrays import Array
+from consilience.core.validation.memory import check_memory
+from consilience.core.validation.printing import prints_no_rows
 from consilience.tables.columns import (
     Lenient,
     LongTexts,
@@ -21,10 +25,6 @@ from consilience.tables.columns import (
 )
 from consilience.tables.remarks import TEMPERATURES, converted, unit_remark
 from consilience.tables.table import Table
-from consilience.validation.arrays import Array
-from consilience.validation.memory import check_memory
-from consilience.validation.printing import prints_no_rows
-from consilience.validation.table_schema import MOST_COLUMNS, Column, Schema
 
 Texts = Literal["refused", "left out"]
 

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from consilience.errors import InvalidInput, nearest
+from consilience.core.errors import InvalidInput, nearest
+from consilience.core.validation.arrays import Array
 from consilience.tables.remarks import one_spelling
-from consilience.validation.arrays import Array
 
 Rows = NDArray[np.int64]
 

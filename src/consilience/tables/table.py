@@ -16,11 +16,11 @@ from typing import Any
 
 import numpy as np
 
-from consilience.errors import ConsilienceError, InvalidInput
+from consilience.core.errors import ConsilienceError, InvalidInput
+from consilience.core.validation.arrays import Array, unmasked
+from consilience.core.validation.labels import composed, is_gap
+from consilience.core.validation.printing import prints_no_rows
 from consilience.tables.texts import Mark, mark_of, marks_shown, some_zones
-from consilience.validation.arrays import Array, unmasked
-from consilience.validation.labels import composed, is_gap
-from consilience.validation.printing import prints_no_rows
 
 GAPS = frozenset(
     (

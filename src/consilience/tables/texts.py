@@ -16,8 +16,8 @@ from typing import Any, Literal
 
 import numpy as np
 
-from consilience.errors import InvalidInput
-from consilience.validation.arrays import Array
+from consilience.core.errors import InvalidInput
+from consilience.core.validation.arrays import Array
 
 Mark = Literal[".", ",", ""]
 """Decimal mark of a table; empty if nothing in the table tells."""

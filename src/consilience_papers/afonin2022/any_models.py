@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 
+from consilience.core.numerics.kernels import kernel_of
+from consilience.core.numerics.randomness import stream
+from consilience.core.validation.arrays import Array
 from consilience.methods.kernel_federations.agents import KernelAgents
-from consilience.numerics.kernels import kernel_of
-from consilience.numerics.randomness import stream
-from consilience.validation.arrays import Array
 from consilience_papers.afonin2022 import problems
 from consilience_papers.afonin2022.problems import Setting, Size
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from consilience.validation.arrays import Array
+from consilience.core.validation.arrays import Array
 from consilience_papers.comparisons import differs, said, standard_error
 from consilience_papers.exhibit import Claim
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from consilience.validation.arrays import Array
+from consilience.core.validation.arrays import Array
 from consilience_papers.afonin2022 import any_models, trials
 from consilience_papers.exhibit import Claim, Exhibit, Row
 from consilience_papers.study import Study

@@ -15,13 +15,13 @@ from typing import Any
 
 import numpy as np
 
+from consilience.core.learners import Learner, make
+from consilience.core.numerics.randomness import stream
+from consilience.core.party.party import Party
+from consilience.core.validation.arrays import Array
+from consilience.core.validation.labels import Kind
 from consilience.lab.data import load
 from consilience.lab.data.partition import iid, mixing
-from consilience.learners import Learner, make
-from consilience.numerics.randomness import stream
-from consilience.party.party import Party
-from consilience.validation.arrays import Array
-from consilience.validation.labels import Kind
 
 DIMENSIONS = 100
 """d of the toy problem, which has n = 1.5 d rows."""

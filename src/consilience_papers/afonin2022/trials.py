@@ -8,7 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from consilience.federation.federation import Federation
+from consilience.core.federation.federation import Federation
+from consilience.core.numerics.kernels import gram, kernel_of
+from consilience.core.party.party import Party
+from consilience.core.protocols import ProtocolFactory, local_only
+from consilience.core.validation.arrays import Array
 from consilience.methods.kernel_federations.agents import Expansion, KernelAgents
 from consilience.methods.model_exchange.protocols import (
     alternating_distillation,
@@ -16,10 +20,6 @@ from consilience.methods.model_exchange.protocols import (
     parallel_distillation,
 )
 from consilience.methods.parameters.federated_averaging import federated_averaging
-from consilience.numerics.kernels import gram, kernel_of
-from consilience.party.party import Party
-from consilience.protocols import ProtocolFactory, local_only
-from consilience.validation.arrays import Array
 from consilience_papers.afonin2022 import problems
 from consilience_papers.afonin2022.problems import Setting, Size
 

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from sklearn.metrics import roc_auc_score
 
-from consilience.aggregation import Aggregator
-from consilience.aggregation.base import Stack
-from consilience.federation.federation import Federation
+from consilience.core.aggregation import Aggregator
+from consilience.core.aggregation.base import Stack
+from consilience.core.federation.federation import Federation
+from consilience.core.messages.scores import LogDensities
+from consilience.core.protocols import ensemble_distillation
+from consilience.core.validation.arrays import Array
 from consilience.lab.experiments import SimulatedParties
-from consilience.messages.scores import LogDensities
-from consilience.protocols import ensemble_distillation
-from consilience.validation.arrays import Array
 from consilience_papers.comparisons import differs, said
 from consilience_papers.exhibit import Claim, Exhibit, Row
 from consilience_papers.kovalchuk2026 import problems

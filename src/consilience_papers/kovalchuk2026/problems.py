@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from consilience.aggregation import AGGREGATORS, Aggregator, suwa
+from consilience.core.aggregation import AGGREGATORS, Aggregator, suwa
 from consilience.lab.experiments import SimulatedParties, gather, parse_spec
 from consilience.lab.experiments.oracles import class_holders
 

@@ -8,17 +8,17 @@ from typing import Any
 
 import numpy as np
 
-from consilience.aggregation import Aggregator
-from consilience.errors import QuorumLost, RunFailed
-from consilience.federation.federation import Federation
-from consilience.federation.history import History
+from consilience.core.aggregation import Aggregator
+from consilience.core.errors import QuorumLost, RunFailed
+from consilience.core.federation.federation import Federation
+from consilience.core.federation.history import History
+from consilience.core.messages.replies import Metrics
+from consilience.core.protocols import Protocol, ensemble_distillation, local_only
+from consilience.core.tasks.base import bookkeeping_tasks
 from consilience.lab.diagnostics.error_parts import teacher_parts
 from consilience.lab.experiments import SimulatedParties
-from consilience.messages.replies import Metrics
 from consilience.methods.compression.codec import chain, quantized, zstd
 from consilience.methods.parameters.scaffold import scaffold
-from consilience.protocols import Protocol, ensemble_distillation, local_only
-from consilience.tasks.base import bookkeeping_tasks
 from consilience_papers.kovalchuk2026 import problems
 from consilience_papers.kovalchuk2026.problems import Size
 

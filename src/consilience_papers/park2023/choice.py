@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from consilience.validation.arrays import Array
+from consilience.core.validation.arrays import Array
 
 
 @dataclass(frozen=True)

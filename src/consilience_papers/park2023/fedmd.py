@@ -32,13 +32,13 @@ from typing import Any
 
 import numpy as np
 
-from consilience.aggregation import mean
-from consilience.errors import InvalidInput
-from consilience.federation.federation import Federation
-from consilience.learners import TorchRecipe, make
-from consilience.party.party import Party
-from consilience.protocols import Protocol, ensemble_distillation, local_only
-from consilience.validation.arrays import Array
+from consilience.core.aggregation import mean
+from consilience.core.errors import InvalidInput
+from consilience.core.federation.federation import Federation
+from consilience.core.learners import TorchRecipe, make
+from consilience.core.party.party import Party
+from consilience.core.protocols import Protocol, ensemble_distillation, local_only
+from consilience.core.validation.arrays import Array
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class NeuralNetwork:
     """A network with the ways to train it.
 
     Attributes:
-        preset: its name among :data:`consilience.learners.LEARNERS`.
+        preset: its name among :data:`consilience.core.learners.LEARNERS`.
         central: how it is trained on all rows at once, in its ``first_epochs``.
         federated: how a client trains it: ``first_epochs`` in line 1, ``distill_epochs`` in line 4,
             ``epochs`` in line 5.

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from consilience.validation.arrays import Array
+from consilience.core.validation.arrays import Array
 from consilience_papers.exhibit import Claim, Exhibit
 from consilience_papers.park2023 import trials
 from consilience_papers.park2023.choice import measured, ratio

@@ -17,8 +17,8 @@ from typing import Any
 
 import numpy as np
 
-from consilience.numerics.kernels import Kernel, kernel_of
-from consilience.validation.arrays import Array
+from consilience.core.numerics.kernels import Kernel, kernel_of
+from consilience.core.validation.arrays import Array
 
 NOISE = 0.44
 """Standard deviation of the noise on clients' labels; test labels have none."""

@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from consilience.aggregation import anderson, damped
+from consilience.core.aggregation import anderson, damped
+from consilience.core.numerics.kernels import Kernel, gram
+from consilience.core.numerics.randomness import stream
+from consilience.core.validation.arrays import Array
 from consilience.methods.kernel_federations import KernelFederation
-from consilience.numerics.kernels import Kernel, gram
-from consilience.numerics.randomness import stream
-from consilience.validation.arrays import Array
 from consilience_papers.park2023.problems import PROBLEMS, Sample
 from consilience_papers.theory import prescribed_regularization
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from scipy.stats import wasserstein_distance
 
-from consilience.validation.arrays import Array
+from consilience.core.validation.arrays import Array
 from consilience_papers.theory import (
     FiniteProblem,
     adversarial_oracle,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from consilience.validation.arrays import Array
+from consilience.core.validation.arrays import Array
 from consilience_papers.shen2022.problems import CLIP, PUBLIC, STEP_SIZE, Size
 
 if TYPE_CHECKING:

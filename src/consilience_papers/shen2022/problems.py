@@ -18,12 +18,12 @@ from typing import Any
 
 import numpy as np
 
+from consilience.core.learners import Learner, make
+from consilience.core.numerics.randomness import stream
+from consilience.core.party.party import Party
+from consilience.core.validation.arrays import Array
 from consilience.lab.data import load, partition
-from consilience.learners import Learner, make
 from consilience.methods.functional_boosting.boosted import Boosted
-from consilience.numerics.randomness import stream
-from consilience.party.party import Party
-from consilience.validation.arrays import Array
 
 PUBLIC = {"mnist": "fashion-mnist", "fashion-mnist": "mnist", "cifar-10": "cifar-100"}
 """Data set to the one whose images are public."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from consilience.validation.arrays import Array
+from consilience.core.validation.arrays import Array
 from consilience_papers.comparisons import differs, standard_error
 from consilience_papers.exhibit import Claim, Exhibit, Row
 from consilience_papers.shen2022 import trials

@@ -8,17 +8,17 @@ from typing import Any
 
 import numpy as np
 
-from consilience.errors import QuorumLost, RunFailed
-from consilience.federation.federation import Federation
-from consilience.learners import Learner
+from consilience.core.errors import QuorumLost, RunFailed
+from consilience.core.federation.federation import Federation
+from consilience.core.learners import Learner
+from consilience.core.protocols import Protocol, local_only
+from consilience.core.validation.arrays import Array
 from consilience.methods.functional_boosting.boosted import Boosted
 from consilience.methods.functional_boosting.protocol import functional_gradient_boosting
 from consilience.methods.parameters.federated_averaging import federated_averaging
 from consilience.methods.parameters.federated_dynamics import federated_dynamics
 from consilience.methods.parameters.federated_fusion import federated_fusion
 from consilience.methods.parameters.scaffold import scaffold
-from consilience.protocols import Protocol, local_only
-from consilience.validation.arrays import Array
 from consilience_papers.shen2022 import problems
 from consilience_papers.shen2022.problems import Images, Size
 

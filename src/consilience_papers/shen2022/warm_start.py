@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from consilience.validation.arrays import Array
+from consilience.core.validation.arrays import Array
 from consilience_papers.comparisons import differs, said, standard_error
 from consilience_papers.exhibit import Claim, Exhibit, Row
 from consilience_papers.shen2022 import trials

@@ -21,7 +21,7 @@ import numpy as np
 import pytest
 
 from consilience import __version__
-from consilience.errors import nearest
+from consilience.core.errors import nearest
 from consilience.lab.cli.listing import KINDS
 from consilience.lab.experiments import Ledger, read_spec, start
 from helpers.command_line import PROGRAM, TABLE, Call, clinics

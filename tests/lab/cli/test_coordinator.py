@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from consilience.errors import RunFailed
+from consilience.core.errors import RunFailed
+from consilience.core.messages.schema import Public
 from consilience.lab.data import read_rows
 from consilience.lab.runs.ledger import Ledger
-from consilience.messages.schema import Public
 from consilience.sites.coordinator import process as coordinator
 from consilience.sites.coordinator.configuration import (
     read_coordinator,

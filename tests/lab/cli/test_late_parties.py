@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from consilience.files import FORMAT
+from consilience.core.files import FORMAT
 from consilience.lab.data import load
 from consilience.lab.experiments import (
     Ledger,

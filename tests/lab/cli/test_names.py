@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from consilience.errors import visible
+from consilience.core.errors import visible
 from helpers.command_line import Call
 
 pytestmark = pytest.mark.usefixtures("sketched")

@@ -7,13 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from consilience import networks, protocols  # noqa: F401 (as the command does)
-from consilience.federation.forming import negotiate
-from consilience.files import FORMAT
-from consilience.messages.wire import encode
+from consilience.core import (
+    networks,  # noqa: F401 (as the command does)
+    protocols,  # noqa: F401 (as the command does)
+)
+from consilience.core.federation.forming import negotiate
+from consilience.core.files import FORMAT
+from consilience.core.messages.wire import encode
+from consilience.core.tasks.lifecycle import Describe, Join
+from consilience.core.tasks.predictions import FitPrivate, PredictPublic
 from consilience.sites.party import read_party
-from consilience.tasks.lifecycle import Describe, Join
-from consilience.tasks.predictions import FitPrivate, PredictPublic
 from helpers.command_line import Call
 
 

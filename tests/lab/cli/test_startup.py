@@ -31,7 +31,7 @@ FOREST = 'name = "random-forest"\nn_estimators = 2\n'
 UNTIL_TRAINED = """
 import os, sys
 from consilience.lab.cli.main import main
-from consilience.tasks.predictions import FitPrivate
+from consilience.core.tasks.predictions import FitPrivate
 
 train = FitPrivate.run
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from consilience.errors import InvalidInput
+from consilience.core.errors import InvalidInput
 from consilience.lab.cli.main import app
 from consilience.lab.experiments import gather, read_spec, start, stored_spec
 from consilience.lab.report import read_results

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from consilience.aggregation import avg, suwa, trimmed_mean
-from consilience.errors import InvalidInput
+from consilience.core.aggregation import avg, suwa, trimmed_mean
+from consilience.core.errors import InvalidInput
 from consilience.lab.config.options import check_arguments
 
 

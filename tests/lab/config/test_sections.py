@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from consilience.errors import InvalidInput
+from consilience.core.errors import InvalidInput
 from consilience.lab.config.sections import parse_toml, read_toml
 
 

@@ -5,7 +5,7 @@ import io
 import numpy as np
 import pytest
 
-from consilience.errors import InvalidInput
+from consilience.core.errors import InvalidInput
 from consilience.lab.data import draw, who_holds_what
 
 Y = np.array([0, 0, 1, 2, 2, 2])

@@ -16,7 +16,7 @@ import numpy as np
 import pooch
 import pytest
 
-from consilience.errors import InvalidInput
+from consilience.core.errors import InvalidInput
 from consilience.lab.data import DATASETS, load
 from consilience.lab.data.downloads import data_home
 from consilience.lab.data.sources.texts import strip_post

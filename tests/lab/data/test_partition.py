@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from consilience.errors import InvalidInput
+from consilience.core.errors import InvalidInput
 from consilience.lab.data import PARTITIONS, partition, unequal
 from consilience.lab.data.party_sizes import apportion
 

@@ -13,7 +13,7 @@ import pytest
 from click.testing import Result
 from typer.testing import CliRunner
 
-from consilience.errors import InvalidInput, RunFailed
+from consilience.core.errors import InvalidInput, RunFailed
 from consilience.lab.cli.main import app
 from consilience.lab.config.reading import parse_spec
 from consilience.lab.data import load

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from consilience.errors import InvalidInput
+from consilience.core.errors import InvalidInput
 from consilience.lab.cli.main import app
 from consilience.lab.config.experiment import Spec
 from consilience.lab.data import load_table

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from consilience.errors import InvalidInput
+from consilience.core.errors import InvalidInput
 from consilience.lab.cli.predict import kept, predictions
 from consilience.lab.experiments import Ledger, Spec, gather, resume, run, start
 from consilience.lab.report.page import write_report

@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from consilience.aggregation import Deregularization, mean
-from consilience.errors import InvalidInput
+from consilience.core.aggregation import Deregularization, mean
+from consilience.core.errors import InvalidInput
+from consilience.core.protocols import PROTOCOLS
 from consilience.lab.config.methods import ProtocolSpec
 from consilience.lab.experiments import Ledger, Spec, parse_spec, start
-from consilience.protocols import PROTOCOLS
 
 CONFIG = """
 name = "sites"

@@ -12,8 +12,9 @@ import numpy as np
 import pytest
 
 from consilience import __version__
-from consilience.errors import InvalidInput, RunFailed
-from consilience.files import FORMAT
+from consilience.core.errors import InvalidInput, RunFailed
+from consilience.core.files import FORMAT
+from consilience.core.party.party import Party
 from consilience.lab.experiments import (
     Ledger,
     SimulatedParties,
@@ -26,7 +27,6 @@ from consilience.lab.experiments import (
     stored_spec,
 )
 from consilience.lab.report.reading import read_results
-from consilience.party.party import Party
 from helpers.command_line import CONFIG
 from helpers.configurations import spec_with
 

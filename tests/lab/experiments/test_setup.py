@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from consilience.errors import InvalidInput
+from consilience.core.errors import InvalidInput
 from consilience.lab.config.experiment_sections import ReportSpec
 from consilience.lab.data import DATASETS, Dataset, load
 from consilience.lab.data.registry import DatasetEntry

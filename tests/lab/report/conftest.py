@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from consilience.core.networks import Delivery
 from consilience.lab.experiments import Ledger, parse_spec
 from consilience.lab.runs.folder import store_configuration
-from consilience.networks import Delivery
 
 Make = Callable[..., Path]
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy.special import stdtrit
 
-from consilience.errors import RunFailed
+from consilience.core.errors import RunFailed
 from consilience.lab.experiments import Ledger
 from consilience.lab.experiments.measured_rows import _encoded, decoded, row_scores
 from consilience.lab.report import read_results, verdict

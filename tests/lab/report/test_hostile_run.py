@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from consilience.errors import ConsilienceError, RunFailed
+from consilience.core.errors import ConsilienceError, RunFailed
 from consilience.lab.report import read_results, write_report
 from test_files import journal
 
@@ -172,7 +172,7 @@ def test_what_would_not_fit_into_memory_is_refused(
     run: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A few MB of rows, of many parties and of many rounds, that would be a table of gigabytes."""
-    monkeypatch.setattr("consilience.validation.memory.spare_memory", lambda: 10**9)
+    monkeypatch.setattr("consilience.core.validation.memory.spare_memory", lambda: 10**9)
     many = f"{ENDLESS} SELECT {{}} FROM n LIMIT 30000;"
     altered(
         run,

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from consilience.errors import InvalidInput, MissingExtra
+from consilience.core.errors import InvalidInput, MissingExtra
 from consilience.lab.report import mlflow_runs
 from consilience.lab.report.mlflow_runs import write_mlflow
 

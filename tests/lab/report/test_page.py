@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 from jinja2 import UndefinedError
 
-from consilience.errors import InvalidInput
+from consilience.core.errors import InvalidInput
 from consilience.lab.report import draw_all, read_results, write_report
 from consilience.lab.report.html import render
 from consilience.lab.report.plots import uneven
@@ -154,7 +154,7 @@ def test_a_variable_that_is_not_given_is_an_error() -> None:
 
 def test_who_took_part_in_which_round(make_run: Make) -> None:
     """Three parties: all in the set-up and in rounds 1 and 2, then one is late, then one is not asked."""
-    from consilience.networks import Delivery
+    from consilience.core.networks import Delivery
 
     def delivery(party: str, round: int, tasks: str, status: str = "ok", why: str = "") -> Delivery:
         return Delivery(party, round, tasks, status, "", 10, 9, 0.1, why)
@@ -187,7 +187,7 @@ def test_who_took_part_in_which_round(make_run: Make) -> None:
 
 
 def test_long_lists_of_failures_are_cut(make_run: Make) -> None:
-    from consilience.networks import Delivery
+    from consilience.core.networks import Delivery
 
     late = Delivery("a", 1, "Distill", "late", "", 10, 0, 1.0, "no answer")
     run = make_run({"avg": {0: {}}}, deliveries={"avg": [late] * 60})

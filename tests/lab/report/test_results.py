@@ -11,13 +11,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from consilience.errors import InvalidInput, RunFailed
+from consilience.core.errors import InvalidInput, RunFailed
+from consilience.core.networks import Delivery
 from consilience.lab.experiments import Ledger, parse_spec
 from consilience.lab.report import as_rows, compare, read_results, table, verdict, write_report
 from consilience.lab.report.by_party import party_sentences
 from consilience.lab.report.results import Spread, spread
 from consilience.lab.report.toml import to_toml
-from consilience.networks import Delivery
 
 Make = Callable[..., Path]
 

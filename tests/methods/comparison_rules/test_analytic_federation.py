@@ -8,7 +8,7 @@ from sklearn.linear_model import LinearRegression, Ridge
 from sklearn.naive_bayes import GaussianNB
 
 from consilience import Federation, Party
-from consilience.errors import InvalidInput
+from consilience.core.errors import InvalidInput
 from consilience.methods.comparison_rules.analytic_federation import analytic_federation
 
 RNG = np.random.default_rng(0)

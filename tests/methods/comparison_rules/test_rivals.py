@@ -13,15 +13,15 @@ from scipy.stats import norm
 from sklearn.naive_bayes import GaussianNB
 
 from consilience import Federation, Party, density_ratio, ensemble_distillation
-from consilience.errors import InvalidInput
-from consilience.federation.forming import negotiate
-from consilience.learners import make
-from consilience.messages.replies import Predictions, Replies
-from consilience.messages.schema import Public
-from consilience.messages.scores import SubspaceLikeness
+from consilience.core.errors import InvalidInput
+from consilience.core.federation.forming import negotiate
+from consilience.core.learners import make
+from consilience.core.messages.replies import Predictions, Replies
+from consilience.core.messages.schema import Public
+from consilience.core.messages.scores import SubspaceLikeness
+from consilience.core.tasks.lifecycle import Describe
+from consilience.core.tasks.scores import ComparePublic, CountRows, MeasureAngles, TellApart
 from consilience.methods.comparison_rules.rivals import dafkd, fedd3a, fedgo, ratios_alone
-from consilience.tasks.lifecycle import Describe
-from consilience.tasks.scores import ComparePublic, CountRows, MeasureAngles, TellApart
 from helpers.replies import replies
 
 RNG = np.random.default_rng(0)

@@ -17,20 +17,20 @@ from consilience import (
     ensemble_distillation,
     uwa,
 )
-from consilience.aggregation import AGGREGATORS, count_weighted, mean_logits
-from consilience.checks import classifiers
-from consilience.errors import InvalidInput, QuorumLost
-from consilience.messages.replies import Failure
-from consilience.messages.schema import Public
-from consilience.messages.wire import encode
+from consilience.core.aggregation import AGGREGATORS, count_weighted, mean_logits
+from consilience.core.checks import classifiers
+from consilience.core.errors import InvalidInput, QuorumLost
+from consilience.core.messages.replies import Failure
+from consilience.core.messages.schema import Public
+from consilience.core.messages.wire import encode
+from consilience.core.networks.base import Network
+from consilience.core.protocols import protocol
+from consilience.core.protocols.rounds import Round, RoundState
+from consilience.core.tasks.predictions import Distill, FitPrivate, PredictPublic
 from consilience.methods.compression.codec import Codec, chain, quantized, zstd
 from consilience.methods.compression.rows import nearest_multiples
 from consilience.methods.compression.stage import Compressed
 from consilience.methods.compression.zstd import compress
-from consilience.networks.base import Network
-from consilience.protocols import protocol
-from consilience.protocols.rounds import Round, RoundState
-from consilience.tasks.predictions import Distill, FitPrivate, PredictPublic
 from helpers.stub_models import Share
 
 POINTS = np.array([[0.0], [1.0], [2.0]])

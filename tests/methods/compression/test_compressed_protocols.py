@@ -8,14 +8,16 @@ import numpy as np
 import pytest
 
 from consilience import Federation, LocalNetwork
-from consilience.aggregation import Deregularization
-from consilience.checks import check_protocol, regressors
-from consilience.checks.example_parties import model_senders as agents
-from consilience.checks.example_parties import networks
-from consilience.errors import InvalidInput, KnowledgeRefused
-from consilience.messages.replies import Predictions, Receipt
-from consilience.messages.schema import Agreement
-from consilience.messages.wire import decode, encode
+from consilience.core.aggregation import Deregularization
+from consilience.core.checks import check_protocol, regressors
+from consilience.core.checks.example_parties import model_senders as agents
+from consilience.core.checks.example_parties import networks
+from consilience.core.errors import InvalidInput, KnowledgeRefused
+from consilience.core.messages.replies import Predictions, Receipt
+from consilience.core.messages.schema import Agreement
+from consilience.core.messages.wire import decode, encode
+from consilience.core.protocols import iterative_distillation, local_only
+from consilience.core.tasks.predictions import Distill, FitPrivate, PredictPublic
 from consilience.methods.compression.codec import chain, float16, quantized, zstd
 from consilience.methods.compression.numbers import BLOCK, decode_numbers, encode_numbers
 from consilience.methods.compression.stage import (
@@ -32,8 +34,6 @@ from consilience.methods.model_exchange.protocols import averaged_distillation
 from consilience.methods.parameters.federated_averaging import federated_averaging
 from consilience.methods.parameters.scaffold import scaffold
 from consilience.methods.parameters.tasks import AdoptParameters, Parameters, TrainParameters
-from consilience.protocols import iterative_distillation, local_only
-from consilience.tasks.predictions import Distill, FitPrivate, PredictPublic
 
 LIFT = Deregularization("brownian", 0.25)
 AGREED = Agreement(kind="classification", classes=("x", "y"), outputs=2, public="p", rows=2, seed=0)

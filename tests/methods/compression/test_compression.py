@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from consilience.errors import InvalidInput, KnowledgeRefused
+from consilience.core.errors import InvalidInput, KnowledgeRefused
 from consilience.methods.compression.codec import CODECS, Codec, chain, float16, quantized, zstd
 from consilience.methods.compression.rows import RowCoder, nearest_multiples
 from consilience.methods.compression.zstd import compress, decompress

@@ -12,12 +12,12 @@ from sklearn.neighbors import KNeighborsClassifier
 from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
 
 from consilience import Federation, Party
-from consilience.checks import check_learner
-from consilience.errors import InvalidInput, RunFailed
-from consilience.learners import KernelRidge, as_learner, make
+from consilience.core.checks import check_learner
+from consilience.core.errors import InvalidInput, RunFailed
+from consilience.core.learners import KernelRidge, as_learner, make
+from consilience.core.protocols import local_only
 from consilience.methods.functional_boosting.boosted import Boosted
 from consilience.methods.functional_boosting.losses import ConvexLoss, softmax
-from consilience.protocols import local_only
 
 X, RNG = np.array([[0.0], [1.0]]), np.random.default_rng(0)
 STUMP = {"name": "tree-regressor", "max_depth": 1}

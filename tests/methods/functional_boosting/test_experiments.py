@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from consilience.errors import InvalidInput
+from consilience.core.errors import InvalidInput
+from consilience.core.learners import make
 from consilience.lab.experiments import start
 from consilience.lab.report import read_results
-from consilience.learners import make
 from helpers.configurations import spec_with
 
 CONFIG = """

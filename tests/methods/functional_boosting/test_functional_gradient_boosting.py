@@ -17,11 +17,13 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from consilience import Federation, LocalNetwork, Party
-from consilience.errors import InvalidInput, KnowledgeRefused, QuorumLost, RunFailed
-from consilience.learners import as_learner, make
-from consilience.messages.replies import Failure, SharedModel
-from consilience.messages.schema import Agreement, Public
-from consilience.messages.wire import encode
+from consilience.core.errors import InvalidInput, KnowledgeRefused, QuorumLost, RunFailed
+from consilience.core.learners import as_learner, make
+from consilience.core.messages.replies import Failure, SharedModel
+from consilience.core.messages.schema import Agreement, Public
+from consilience.core.messages.wire import encode
+from consilience.core.networks.incoming import Arrival
+from consilience.core.protocols import local_only
 from consilience.methods.functional_boosting.boosted import Boosted
 from consilience.methods.functional_boosting.losses import LOSSES
 from consilience.methods.functional_boosting.protocol import function_of, step_sizes
@@ -38,8 +40,6 @@ from consilience.methods.functional_boosting.tasks import (
 from consilience.methods.model_exchange.protocols import averaged_distillation
 from consilience.methods.parameters.federated_averaging import federated_averaging
 from consilience.models.files.transfer import pack
-from consilience.networks.incoming import Arrival
-from consilience.protocols import local_only
 
 TWO = np.array([[0.0], [1.0]])
 EXACT = "tree-regressor"

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from consilience.errors import InvalidInput
+from consilience.core.errors import InvalidInput
 from consilience.methods.functional_boosting.lipschitz import LipschitzExtension, lipschitz_constant
 
 RNG = np.random.default_rng(0)

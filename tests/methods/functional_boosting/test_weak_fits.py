@@ -12,8 +12,8 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import PolynomialFeatures
 from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
 
-from consilience.errors import InvalidInput, RunFailed
-from consilience.learners import Learner, as_learner
+from consilience.core.errors import InvalidInput, RunFailed
+from consilience.core.learners import Learner, as_learner
 from consilience.methods.functional_boosting.lipschitz import LipschitzExtension, lipschitz_constant
 from consilience.methods.functional_boosting.weak_fits import (
     ORACLES,

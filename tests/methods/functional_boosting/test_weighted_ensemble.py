@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from consilience.errors import InvalidInput, KnowledgeRefused, RunFailed
-from consilience.learners import Learner, make
+from consilience.core.errors import InvalidInput, KnowledgeRefused, RunFailed
+from consilience.core.learners import Learner, make
 from consilience.methods.functional_boosting import weighted_ensemble as module
 from consilience.methods.functional_boosting.ensemble_weights import descent_weights, negligible
 from consilience.methods.functional_boosting.weighted_ensemble import WeightedEnsemble

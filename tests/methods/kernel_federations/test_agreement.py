@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from consilience.aggregation import Deregularization, anderson, damped
-from consilience.federation.federation import Federation
-from consilience.learners import KernelRidge
+from consilience.core.aggregation import Deregularization, anderson, damped
+from consilience.core.federation.federation import Federation
+from consilience.core.learners import KernelRidge
+from consilience.core.party.party import Party
+from consilience.core.protocols import iterative_distillation
 from consilience.methods.kernel_federations import KernelFederation
-from consilience.party.party import Party
-from consilience.protocols import iterative_distillation
 
 LAMBDA = 1e-2
 

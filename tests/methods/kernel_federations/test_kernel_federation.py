@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from consilience.aggregation import anderson, damped
-from consilience.errors import InvalidInput
+from consilience.core.aggregation import anderson, damped
+from consilience.core.errors import InvalidInput
+from consilience.core.numerics.kernels import kernel_of
 from consilience.methods.kernel_federations import KernelFederation
-from consilience.numerics.kernels import kernel_of
 from consilience_papers.theory import distillation_limit, kernel_ridge
 
 LAMBDA = 0.02

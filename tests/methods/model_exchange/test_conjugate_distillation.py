@@ -11,16 +11,16 @@ import pytest
 from sklearn.linear_model import Ridge
 
 from consilience import Federation, LocalNetwork, Party
-from consilience.errors import InvalidInput, KnowledgeRefused, QuorumLost
-from consilience.learners import KernelRidge
-from consilience.messages.schema import Public
-from consilience.messages.wire import decode, encode
+from consilience.core.errors import InvalidInput, KnowledgeRefused, QuorumLost
+from consilience.core.learners import KernelRidge
+from consilience.core.messages.schema import Public
+from consilience.core.messages.wire import decode, encode
+from consilience.core.tasks.lifecycle import Checkpoint, Restore
 from consilience.methods.kernel_federations.agents import KernelAgents
 from consilience.methods.model_exchange.conjugate_distillation import conjugate_distillation
 from consilience.methods.model_exchange.protocols import alternating_distillation
 from consilience.methods.model_exchange.signed_ensemble import SignedEnsemble
 from consilience.methods.model_exchange.tasks import Products, Residual
-from consilience.tasks.lifecycle import Checkpoint, Restore
 
 RIDGE = 0.4
 SIZES = (4, 6, 5)

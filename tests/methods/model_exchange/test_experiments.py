@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from consilience.errors import InvalidInput
+from consilience.core.errors import InvalidInput
 from consilience.lab.cli.predict import kept, predictions
 from consilience.lab.experiments import Ledger, gather, parse_spec, resume, start
 from consilience.lab.report import read_results, verdict, write_report

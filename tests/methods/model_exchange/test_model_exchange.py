@@ -14,10 +14,11 @@ from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.neighbors import KNeighborsClassifier
 
 from consilience import Federation, LocalNetwork, Model, Party
-from consilience.errors import InvalidInput, KnowledgeRefused, QuorumLost, RunFailed
-from consilience.learners import KernelRidge, TorchRecipe, make
-from consilience.messages.replies import SharedModel
-from consilience.messages.schema import Public
+from consilience.core.errors import InvalidInput, KnowledgeRefused, QuorumLost, RunFailed
+from consilience.core.learners import KernelRidge, TorchRecipe, make
+from consilience.core.messages.replies import SharedModel
+from consilience.core.messages.schema import Public
+from consilience.core.protocols import ensemble_distillation
 from consilience.methods.kernel_federations.agents import KernelAgents
 from consilience.methods.model_exchange.protocols import (
     alternating_distillation,
@@ -25,7 +26,6 @@ from consilience.methods.model_exchange.protocols import (
     parallel_distillation,
 )
 from consilience.methods.model_exchange.signed_ensemble import SignedEnsemble
-from consilience.protocols import ensemble_distillation
 
 ONE = np.array([[1.0]])
 SCHEMES = {
@@ -144,8 +144,8 @@ def test_the_wire_changes_nothing(name: str) -> None:
 
 
 def test_resuming_changes_nothing(tmp_path: Path) -> None:
-    from consilience.messages.wire import decode, encode
-    from consilience.tasks.lifecycle import Checkpoint, Restore
+    from consilience.core.messages.wire import decode, encode
+    from consilience.core.tasks.lifecycle import Checkpoint, Restore
 
     protocol = averaged_distillation(rounds=3)
     straight = mixed()
@@ -395,7 +395,7 @@ def test_what_cannot_work_is_refused_before_training() -> None:
     ) as caught:
         Federation(gaps).form()
     assert "with columns" not in str(caught.value)
-    from consilience.aggregation import mean
+    from consilience.core.aggregation import mean
 
     with pytest.raises(InvalidInput, match="there is no public data"):
         next(Federation(agents()).rounds(ensemble_distillation(rounds=1, aggregate=mean())))

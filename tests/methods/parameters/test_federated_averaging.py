@@ -10,14 +10,14 @@ import pytest
 from sklearn.ensemble import RandomForestRegressor
 
 from consilience import Federation, LocalNetwork, Party
-from consilience.errors import InvalidInput, KnowledgeRefused
-from consilience.learners import as_learner, make
-from consilience.messages.replies import Failure
-from consilience.messages.schema import Public
-from consilience.messages.wire import encode
+from consilience.core.errors import InvalidInput, KnowledgeRefused
+from consilience.core.learners import as_learner, make
+from consilience.core.messages.replies import Failure
+from consilience.core.messages.schema import Public
+from consilience.core.messages.wire import encode
+from consilience.core.protocols.sampling import participants
 from consilience.methods.parameters.federated_averaging import federated_averaging
 from consilience.methods.parameters.tasks import Architecture, Parameters, SendParameters
-from consilience.protocols.sampling import participants
 
 torch = pytest.importorskip("torch")
 nn = torch.nn

@@ -78,7 +78,7 @@ def test_one_round_by_hand() -> None:
     0 and −1. Adagrad: v = (0.02, 0.05).
     """
     from consilience import Party
-    from consilience.learners import as_learner
+    from consilience.core.learners import as_learner
     from helpers.quadratic_losses import Quadratic, line
 
     # Two rows, X = diag(1, 1): f = ½ ‖w − y‖², one step of rate 0.1 from 0 goes to 0.1 y.

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from consilience.errors import InvalidInput
+from consilience.core.errors import InvalidInput
 from consilience.lab.experiments import start
 from consilience.lab.report import read_results
 from helpers.configurations import spec_with

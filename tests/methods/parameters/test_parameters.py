@@ -12,11 +12,12 @@ from sklearn.ensemble import RandomForestRegressor
 from sklearn.tree import DecisionTreeClassifier
 
 from consilience import Federation, Party
-from consilience.checks.example_models import normalised_network as network
-from consilience.checks.example_parties import networks
-from consilience.errors import InvalidInput, KnowledgeRefused, RunFailed
-from consilience.learners import as_learner, make
-from consilience.messages.replies import Replies
+from consilience.core.checks.example_models import normalised_network as network
+from consilience.core.checks.example_parties import networks
+from consilience.core.errors import InvalidInput, KnowledgeRefused, RunFailed
+from consilience.core.learners import as_learner, make
+from consilience.core.messages.replies import Replies
+from consilience.core.protocols import local_only
 from consilience.methods.functional_boosting.protocol import functional_gradient_boosting
 from consilience.methods.model_exchange.protocols import alternating_distillation
 from consilience.methods.model_exchange.signed_ensemble import SignedEnsemble
@@ -37,7 +38,6 @@ from consilience.methods.parameters.tasks import (
     Parameters,
     check_line,
 )
-from consilience.protocols import local_only
 from helpers.quadratic_losses import (
     RATE,
     SIZES,

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from consilience import Federation, LocalNetwork
-from consilience.errors import InvalidInput, KnowledgeRefused
-from consilience.messages.replies import Failure
-from consilience.messages.schema import Public
+from consilience.core.errors import InvalidInput, KnowledgeRefused
+from consilience.core.messages.replies import Failure
+from consilience.core.messages.schema import Public
 from consilience.methods.parameters.federated_averaging import federated_averaging
 from consilience.methods.parameters.scaffold import scaffold
 from consilience.methods.parameters.tasks import ControlledParameters, TrainControlled

@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 
 from consilience import Federation, Party, density_ratio, ensemble_distillation
-from consilience.errors import InvalidInput, MissingExtra
+from consilience.core.errors import InvalidInput, MissingExtra
+from consilience.core.learners import ForeignCode, make, trusting
+from consilience.core.tasks.scores import CompareCoarsely, ComparePublic, SelectPublic
 from consilience.lab.experiments import gather, parse_spec
-from consilience.learners import ForeignCode, make, trusting
 from consilience.models.encoders import encoders
 from consilience.models.encoders.encoders import RowEncoder, find_encoder
 from consilience.sites.party import read_party
-from consilience.tasks.scores import CompareCoarsely, ComparePublic, SelectPublic
 from helpers.stub_models import Share
 
 XY = np.array(["x", "y"])

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from sklearn.tree import DecisionTreeRegressor
 
-from consilience.errors import InvalidInput
-from consilience.learners import LEARNERS, ForeignCode, foreign_code, make, trusting
+from consilience.core.errors import InvalidInput
+from consilience.core.learners import LEARNERS, ForeignCode, foreign_code, make, trusting
 from consilience.methods.functional_boosting.boosted import Boosted
 from consilience.models.files.trust import importers
 from consilience.models.files.vetting import PACKAGES

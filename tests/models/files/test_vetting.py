@@ -27,8 +27,8 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import KBinsDiscretizer, PolynomialFeatures, StandardScaler
 from sklearn.tree import DecisionTreeRegressor
 
-from consilience.errors import KnowledgeRefused
-from consilience.learners import Learner, as_learner, make
+from consilience.core.errors import KnowledgeRefused
+from consilience.core.learners import Learner, as_learner, make
 from consilience.models.files.transfer import pack, unpack
 from consilience.models.files.vetting import refused, unsound
 

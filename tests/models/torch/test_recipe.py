@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from consilience.errors import InvalidInput
-from consilience.learners import Augmentation, TorchRecipe
+from consilience.core.errors import InvalidInput
+from consilience.core.learners import Augmentation, TorchRecipe
 
 
 @pytest.mark.parametrize(

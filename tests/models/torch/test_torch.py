@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from consilience.errors import InvalidInput, RunFailed
-from consilience.learners import GradientCorrection, Steps, as_learner, make
+from consilience.core.errors import InvalidInput, RunFailed
+from consilience.core.learners import GradientCorrection, Steps, as_learner, make
 
 torch = pytest.importorskip("torch")
 nn = torch.nn

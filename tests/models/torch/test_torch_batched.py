@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from consilience.errors import RunFailed
-from consilience.learners import GradientCorrection, Learner, as_learner, make
+from consilience.core.errors import RunFailed
+from consilience.core.learners import GradientCorrection, Learner, as_learner, make
 from consilience.models.torch.batching import BatchScheduler
 
 torch = pytest.importorskip("torch")

@@ -14,8 +14,8 @@ from torch import nn  # noqa: E402
 from torch.nn import functional as F  # noqa: E402
 
 from consilience import Federation, Party, avg, ensemble_distillation  # noqa: E402
-from consilience.errors import InvalidInput  # noqa: E402
-from consilience.learners import as_learner  # noqa: E402
+from consilience.core.errors import InvalidInput  # noqa: E402
+from consilience.core.learners import as_learner  # noqa: E402
 from consilience.models.torch.modules import ModuleBuilder  # noqa: E402
 
 X = np.random.default_rng(0).normal(size=(60, 4))

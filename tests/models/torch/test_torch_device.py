@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from consilience.errors import InvalidInput
+from consilience.core.errors import InvalidInput
+from consilience.core.learners import GradientCorrection, Learner, TorchRecipe, as_learner, make
+from consilience.core.validation.arrays import read_only
 from consilience.lab.data import load
-from consilience.learners import GradientCorrection, Learner, TorchRecipe, as_learner, make
 from consilience.methods.functional_boosting.weak_fits import SobolevTraining
 from consilience.models.torch.batching import BatchScheduler
-from consilience.validation.arrays import read_only
 
 torch = pytest.importorskip("torch")
 nn = torch.nn

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from consilience.errors import InvalidInput
-from consilience.learners import Augmentation, as_learner, make
+from consilience.core.errors import InvalidInput
+from consilience.core.learners import Augmentation, as_learner, make
 
 torch = pytest.importorskip("torch")
 from consilience.models.torch.images import augmented, layout_of  # noqa: E402

@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 
 from consilience import Federation, Party, avg, ensemble_distillation
-from consilience.checks import check_learner
-from consilience.errors import InvalidInput
-from consilience.learners import make
-from consilience.messages.schema import Public
+from consilience.core.checks import check_learner
+from consilience.core.errors import InvalidInput
+from consilience.core.learners import make
+from consilience.core.messages.schema import Public
 from consilience.methods.model_exchange.protocols import averaged_distillation
 from consilience.methods.parameters.federated_averaging import federated_averaging
 from consilience.models.files.transfer import pack, unpack
@@ -99,7 +99,7 @@ CHANNELS_LAST = """
 import numpy as np
 import torch
 from torch import nn
-from consilience.learners import as_learner
+from consilience.core.learners import as_learner
 from consilience.models.torch.layers import ResidualBlock
 
 block = ResidualBlock(4, 8, 2, "batch")

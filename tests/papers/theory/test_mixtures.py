@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from consilience.aggregation import avg, density_ratio
-from consilience.aggregation.base import Stack
+from consilience.core.aggregation import avg, density_ratio
+from consilience.core.aggregation.base import Stack
+from consilience.core.messages.scores import DensityRatios, LogOdds, RowCount
 from consilience.lab.experiments.oracles import class_holders
-from consilience.messages.scores import DensityRatios, LogOdds, RowCount
 from consilience.methods.comparison_rules.rivals import fedgo, ratios_alone
 from consilience_papers.theory import GaussianParties
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import norm, skellam
 
-from consilience.errors import InvalidInput
+from consilience.core.errors import InvalidInput
 from consilience.privacy.accounting.losses import (
     ORDERS,
     PrivacyLoss,

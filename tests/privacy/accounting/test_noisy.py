@@ -8,16 +8,16 @@ import numpy as np
 import pytest
 
 from consilience import Federation, Party, avg, ensemble_distillation
-from consilience.errors import ConsilienceError, InvalidInput
-from consilience.federation.forming import negotiate
-from consilience.learners import as_learner
-from consilience.messages.replies import Failure
-from consilience.messages.schema import Public
+from consilience.core.errors import ConsilienceError, InvalidInput
+from consilience.core.federation.forming import negotiate
+from consilience.core.learners import as_learner
+from consilience.core.messages.replies import Failure
+from consilience.core.messages.schema import Public
+from consilience.core.tasks.lifecycle import Describe, Join
+from consilience.core.tasks.outgoing import answer
+from consilience.core.tasks.predictions import FitPrivate, PredictPublic
 from consilience.privacy.accounting.budget import Budget
 from consilience.privacy.accounting.losses import NoisyTraining
-from consilience.tasks.lifecycle import Describe, Join
-from consilience.tasks.outgoing import answer
-from consilience.tasks.predictions import FitPrivate, PredictPublic
 
 torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402

@@ -11,24 +11,24 @@ import numpy as np
 import pytest
 
 from consilience import Party
-from consilience.errors import InvalidInput
-from consilience.federation.forming import negotiate
-from consilience.messages.base import Reply
-from consilience.messages.message import message
-from consilience.messages.replies import Failure, Predictions, Receipt
-from consilience.messages.schema import Public
-from consilience.messages.wire import encode
+from consilience.core.errors import InvalidInput
+from consilience.core.federation.forming import negotiate
+from consilience.core.messages.base import Reply
+from consilience.core.messages.message import message
+from consilience.core.messages.replies import Failure, Predictions, Receipt
+from consilience.core.messages.schema import Public
+from consilience.core.messages.wire import encode
+from consilience.core.tasks.base import Task
+from consilience.core.tasks.lifecycle import Describe, Evaluate, Join
+from consilience.core.tasks.outgoing import UNSAID, answer
+from consilience.core.tasks.predictions import FitPrivate, PredictPublic
+from consilience.core.tasks.scores import ScoreCertainty
 from consilience.privacy.accounting.budget import Budget
 from consilience.privacy.accounting.ledger import Release
 from consilience.privacy.accounting.losses import PrivacyLoss, gaussian_mu
 from consilience.privacy.accounting.mechanisms import GaussianNoise, Mechanism
 from consilience.privacy.accounting.stage import Accountant, BudgetExceeded
 from consilience.tables.table import Table
-from consilience.tasks.base import Task
-from consilience.tasks.lifecycle import Describe, Evaluate, Join
-from consilience.tasks.outgoing import UNSAID, answer
-from consilience.tasks.predictions import FitPrivate, PredictPublic
-from consilience.tasks.scores import ScoreCertainty
 from helpers.stub_models import Share
 
 POINTS = np.array([[0.0], [1.0], [2.0]])

@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from consilience.errors import RunFailed
-from consilience.files import write_whole
+from consilience.core.errors import RunFailed
+from consilience.core.files import write_whole
 from consilience.privacy.accounting import ledger as privacy_ledger
 from consilience.privacy.accounting.ledger import PrivacyLedger, Release, entries
 from consilience.privacy.accounting.losses import PrivacyLoss

@@ -11,9 +11,10 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from consilience.errors import InvalidInput
+from consilience.core.errors import InvalidInput
+from consilience.core.numerics.randomness import NoiseSource, Normal
+from consilience.core.validation.arrays import Array
 from consilience.lab.cli.main import app
-from consilience.numerics.randomness import NoiseSource, Normal
 from consilience.privacy.accounting.budget import Budget
 from consilience.privacy.accounting.losses import NoisyTraining
 from consilience.privacy.accounting.mechanisms import GaussianNoise
@@ -26,7 +27,6 @@ from consilience.privacy.attacks.audit import (
     one_run_bound,
 )
 from consilience.privacy.class_sums.party import SumsNoise
-from consilience.validation.arrays import Array
 
 
 class Scaled:

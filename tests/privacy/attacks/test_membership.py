@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.special import ndtr
 
-from consilience.errors import InvalidInput
+from consilience.core.errors import InvalidInput
 from consilience.privacy.accounting.losses import ORDERS, PrivacyLoss
 from consilience.privacy.attacks.membership import (
     area_under_curve,

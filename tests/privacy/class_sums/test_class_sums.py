@@ -10,12 +10,14 @@ import pytest
 from sklearn.linear_model import LinearRegression
 
 from consilience import Federation, Party
-from consilience.errors import InvalidInput, KnowledgeRefused
-from consilience.federation.forming import negotiate
-from consilience.messages.replies import Failure
-from consilience.messages.schema import Public
-from consilience.messages.scores import ClassSums
-from consilience.party.shared_space import shared_space
+from consilience.core.errors import InvalidInput, KnowledgeRefused
+from consilience.core.federation.forming import negotiate
+from consilience.core.messages.replies import Failure
+from consilience.core.messages.schema import Public
+from consilience.core.messages.scores import ClassSums
+from consilience.core.party.shared_space import shared_space
+from consilience.core.tasks.lifecycle import Describe
+from consilience.core.tasks.outgoing import answer
 from consilience.privacy.accounting.budget import Budget
 from consilience.privacy.accounting.losses import gaussian_mu
 from consilience.privacy.class_sums.party import sums_of
@@ -39,8 +41,6 @@ from consilience.privacy.class_sums.tasks import (
     public_basis,
     usual_features,
 )
-from consilience.tasks.lifecycle import Describe
-from consilience.tasks.outgoing import answer
 from helpers.stub_models import Share
 
 RNG = np.random.default_rng(0)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from consilience.errors import InvalidInput
-from consilience.messages.schema import Public
+from consilience.core.errors import InvalidInput
+from consilience.core.messages.schema import Public
 from consilience.privacy.accounting.budget import Budget
 from consilience.privacy.class_sums.plan import (
     plan_others,

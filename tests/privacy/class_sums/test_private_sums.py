@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from consilience.errors import InvalidInput
+from consilience.core.errors import InvalidInput
 from consilience.lab.config.reading import parse_spec
 from consilience.lab.experiments import start
 from consilience.lab.report import read_results, write_report

@@ -14,15 +14,16 @@ from scipy.stats import chi2, poisson
 from sklearn.naive_bayes import GaussianNB
 
 from consilience import Federation, LocalNetwork, Party
-from consilience.errors import InvalidInput, QuorumLost
+from consilience.core.errors import InvalidInput, QuorumLost
+from consilience.core.messages.schema import Public
+from consilience.core.messages.scores import ClassSums
+from consilience.core.messages.sums import Sum
+from consilience.core.numerics.randomness import SystemNoise
+from consilience.core.protocols import ensemble_distillation, protocol
 from consilience.lab.config.reading import parse_spec
 from consilience.lab.experiments import start
 from consilience.lab.report import read_results
-from consilience.messages.schema import Public
-from consilience.messages.scores import ClassSums
-from consilience.messages.sums import Sum
 from consilience.methods.parameters.federated_averaging import federated_averaging
-from consilience.numerics.randomness import SystemNoise
 from consilience.privacy.accounting.budget import Budget
 from consilience.privacy.accounting.losses import gaussian_mu, skellam_loss
 from consilience.privacy.class_sums.protocol import private_sums
@@ -30,7 +31,6 @@ from consilience.privacy.class_sums.sums import SCALE
 from consilience.privacy.class_sums.tasks import SumClasses, public_basis
 from consilience.privacy.secure_aggregation.party import checked_roster
 from consilience.privacy.secure_aggregation.rounds import SecureAggregation, SumsNetwork
-from consilience.protocols import ensemble_distillation, protocol
 from consilience.sites.operations.certificates import make_key
 from consilience.sites.party import Limits, PartySite
 from consilience.sites.party.privacy_limits import spending

@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 
 from consilience import Federation, auto, avg, ensemble_distillation
-from consilience.checks import classifiers
-from consilience.errors import InvalidInput
-from consilience.messages.replies import Predictions
-from consilience.messages.scores import DensityRatios, Score
+from consilience.core.checks import classifiers
+from consilience.core.errors import InvalidInput
+from consilience.core.messages.replies import Predictions
+from consilience.core.messages.scores import DensityRatios, Score
+from consilience.core.protocols.base import score_questions
+from consilience.core.tasks.predictions import FitPrivate, PredictPublic
 from consilience.methods.compression.codec import float16
 from consilience.privacy.robust.hostile import ATTACKS, Hostile, HostileNetwork, Scene
-from consilience.protocols.base import score_questions
-from consilience.tasks.predictions import FitPrivate, PredictPublic
 
 HONEST = np.array(
     [[[0.6, 0.3, 0.1], [0.2, 0.5, 0.3]], [[0.4, 0.5, 0.1], [0.1, 0.7, 0.2]]],

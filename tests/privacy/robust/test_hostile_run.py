@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from consilience.errors import RunFailed
+from consilience.core.errors import RunFailed
 from consilience.lab.experiments import parse_spec, resume, start
 from consilience.lab.runs.folder import locked
 from test_files import journal

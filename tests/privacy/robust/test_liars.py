@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from consilience.errors import InvalidInput
+from consilience.core.errors import InvalidInput
 from consilience.lab.experiments import Ledger, parse_spec, start
 from consilience.lab.report import read_results
 

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from consilience.aggregation import AGGREGATORS, Aggregator, trimmed_mean
-from consilience.messages.scores import LARGEST_LOG_ODDS
+from consilience.core.aggregation import AGGREGATORS, Aggregator, trimmed_mean
+from consilience.core.messages.scores import LARGEST_LOG_ODDS
 from helpers.replies import replies
 
 SAID: dict[str, tuple[Any, Any]] = {

@@ -7,10 +7,11 @@ import dataclasses
 import numpy as np
 import pytest
 
-from consilience.aggregation.base import Stack
-from consilience.aggregation.guard import Guard, SecretLabels
-from consilience.errors import InvalidInput
-from consilience.messages.wire import decode, encode
+from consilience.core.aggregation.base import Stack
+from consilience.core.aggregation.guard import Guard, SecretLabels
+from consilience.core.errors import InvalidInput
+from consilience.core.messages.wire import decode, encode
+from consilience.core.protocols import RoundState
 from consilience.privacy.robust.rules import (
     centred_clipping,
     cronus,
@@ -18,7 +19,6 @@ from consilience.privacy.robust.rules import (
     geometric_median,
     nearest_neighbours,
 )
-from consilience.protocols import RoundState
 from helpers.replies import replies
 
 

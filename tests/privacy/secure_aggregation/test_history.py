@@ -11,11 +11,11 @@ import pytest
 from sklearn.naive_bayes import GaussianNB
 
 from consilience import Federation, LocalNetwork, Party
-from consilience.messages.schema import Public
-from consilience.messages.wire import decode, encode
-from consilience.tasks.lifecycle import Checkpoint, Describe, Join, Restore
-from consilience.tasks.outgoing import answer
-from consilience.tasks.predictions import Distill, FitPrivate, PredictPublic
+from consilience.core.messages.schema import Public
+from consilience.core.messages.wire import decode, encode
+from consilience.core.tasks.lifecycle import Checkpoint, Describe, Join, Restore
+from consilience.core.tasks.outgoing import answer
+from consilience.core.tasks.predictions import Distill, FitPrivate, PredictPublic
 from helpers.party_sites import SiteNetwork
 
 RNG = np.random.default_rng(0)

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from consilience.errors import KnowledgeRefused
+from consilience.core.errors import KnowledgeRefused
 from consilience.privacy.secure_aggregation.masks import (
     PRIME,
     combine,

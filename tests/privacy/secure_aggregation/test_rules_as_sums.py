@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from consilience.aggregation import AGGREGATORS, Aggregator, suwa, uwa
-from consilience.aggregation.base import Stack
-from consilience.errors import KnowledgeRefused, RunFailed
-from consilience.messages.replies import Replies
-from consilience.messages.schema import Agreement
-from consilience.messages.scores import (
+from consilience.core.aggregation import AGGREGATORS, Aggregator, suwa, uwa
+from consilience.core.aggregation.base import Stack
+from consilience.core.errors import KnowledgeRefused, RunFailed
+from consilience.core.messages.replies import Replies
+from consilience.core.messages.schema import Agreement
+from consilience.core.messages.scores import (
     Certainties,
     CoarseRatios,
     DensityRatios,
@@ -22,7 +22,7 @@ from consilience.messages.scores import (
     RowCount,
     Selection,
 )
-from consilience.messages.sums import Sum
+from consilience.core.messages.sums import Sum
 from consilience.privacy.secure_aggregation.rules_as_sums import (
     bits_for,
     form_named,

@@ -23,25 +23,25 @@ from consilience import (
     ensemble_distillation,
     mean,
 )
-from consilience.aggregation import Aggregator, coordinate_median, majority_vote
-from consilience.aggregation.base import Screened
-from consilience.aggregation.guard import Guard
-from consilience.errors import InvalidInput, QuorumLost
-from consilience.messages.replies import Failure
-from consilience.messages.schema import Public
-from consilience.messages.sums import Sum
-from consilience.messages.wire import decode, encode
+from consilience.core.aggregation import Aggregator, coordinate_median, majority_vote
+from consilience.core.aggregation.base import Screened
+from consilience.core.aggregation.guard import Guard
+from consilience.core.errors import InvalidInput, QuorumLost
+from consilience.core.messages.replies import Failure
+from consilience.core.messages.schema import Public
+from consilience.core.messages.sums import Sum
+from consilience.core.messages.wire import decode, encode
+from consilience.core.networks.incoming import Arrival
+from consilience.core.protocols import Protocol, iterative_distillation
+from consilience.core.tasks.lifecycle import Checkpoint, Join, Restore
+from consilience.core.tasks.predictions import Distill, FitPrivate, PredictPublic
 from consilience.methods.parameters.federated_averaging import federated_adam, federated_averaging
 from consilience.models.fixed import Frozen
-from consilience.networks.incoming import Arrival
 from consilience.privacy.accounting.budget import Budget
 from consilience.privacy.class_sums.protocol import private_sums
 from consilience.privacy.secure_aggregation.party import SUMS, member_of
 from consilience.privacy.secure_aggregation.rounds import SecureAggregation, SumsNetwork
-from consilience.protocols import Protocol, iterative_distillation
 from consilience.sites.operations.certificates import make_key
-from consilience.tasks.lifecycle import Checkpoint, Join, Restore
-from consilience.tasks.predictions import Distill, FitPrivate, PredictPublic
 from helpers.party_sites import SiteNetwork
 from helpers.quadratic_losses import quadratic_parties
 

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from scipy.stats import chi2
 
-from consilience.errors import KnowledgeRefused, RunFailed
-from consilience.messages.wire import encode
+from consilience.core.errors import KnowledgeRefused, RunFailed
+from consilience.core.messages.wire import encode
 from consilience.privacy.secure_aggregation.masks import (
     combine,
     least_threshold,

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from consilience.errors import QuorumLost
+from consilience.core.errors import QuorumLost
 from consilience.privacy.secure_aggregation.members import check_whole, fixed_set, members_of
 from consilience.privacy.secure_aggregation.messages import SumKeys
 

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from consilience import Federation, KernelRidge, LocalNetwork, Party, avg, count_weighted
-from consilience.messages.replies import Predictions, Replies
-from consilience.messages.schema import Public
-from consilience.messages.scores import RowCount
-from consilience.messages.sums import Sum
+from consilience.core.messages.replies import Predictions, Replies
+from consilience.core.messages.schema import Public
+from consilience.core.messages.scores import RowCount
+from consilience.core.messages.sums import Sum
 from consilience.methods.model_exchange.conjugate_distillation import conjugate_distillation
 from consilience.methods.model_exchange.tasks import Image, Residual
 from consilience.methods.parameters.federated_averaging import (

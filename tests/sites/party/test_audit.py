@@ -9,17 +9,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from consilience.errors import RunFailed
-from consilience.messages.replies import Predictions
-from consilience.messages.scores import RowCount
-from consilience.messages.wire import decode
+from consilience.core.errors import RunFailed
+from consilience.core.messages.replies import Predictions
+from consilience.core.messages.scores import RowCount
+from consilience.core.messages.wire import decode
+from consilience.core.tasks.lifecycle import Join
+from consilience.core.tasks.predictions import FitPrivate, PredictPublic
+from consilience.core.tasks.scores import CountRows
 from consilience.methods.compression.codec import chain, quantized, zstd
 from consilience.methods.compression.stage import Compressed, compress_tasks, write_request
 from consilience.sites.party import AUDIT, AuditLog, PartySite, read_log, read_session
 from consilience.sites.party.audit import BEGINNING, contents
-from consilience.tasks.lifecycle import Join
-from consilience.tasks.predictions import FitPrivate, PredictPublic
-from consilience.tasks.scores import CountRows
 from helpers.party_sites import agreement, ask, one_party, requests
 
 

@@ -13,14 +13,18 @@ import pytest
 from typer.testing import CliRunner
 
 from consilience import Federation, Party, avg, ensemble_distillation
-from consilience.checks import classifiers
-from consilience.checks.example_parties import regressors
-from consilience.errors import InvalidInput, RunFailed
+from consilience.core.checks import classifiers
+from consilience.core.checks.example_parties import regressors
+from consilience.core.errors import InvalidInput, RunFailed
+from consilience.core.learners import as_learner
+from consilience.core.messages.replies import Failure, Receipt
+from consilience.core.messages.schema import Public
+from consilience.core.messages.wire import encode
+from consilience.core.tasks.lifecycle import Describe, Evaluate, Join, TakePublic
+from consilience.core.tasks.outgoing import UNSAID
+from consilience.core.tasks.predictions import FitPrivate, PredictPublic
+from consilience.core.tasks.scores import CountRows, ScoreCertainty
 from consilience.lab.cli.main import app
-from consilience.learners import as_learner
-from consilience.messages.replies import Failure, Receipt
-from consilience.messages.schema import Public
-from consilience.messages.wire import encode
 from consilience.privacy.accounting.budget import Budget
 from consilience.privacy.accounting.ledger import FOLDER, entries
 from consilience.privacy.class_sums.party import sums_of
@@ -30,10 +34,6 @@ from consilience.sites.party import AUDIT, Limits, PartySite, read_log, read_par
 from consilience.sites.party.privacy_limits import spending
 from consilience.sites.transport.flower.client_app import site_app
 from consilience.sites.transport.flower.network import FlowerNetwork
-from consilience.tasks.lifecycle import Describe, Evaluate, Join, TakePublic
-from consilience.tasks.outgoing import UNSAID
-from consilience.tasks.predictions import FitPrivate, PredictPublic
-from consilience.tasks.scores import CountRows, ScoreCertainty
 from helpers.flower_grid import QUICK, Context, Grid, Message, RecordDict, in_a_run
 from helpers.party_sites import agreement, ask, one_party, without_rows
 from helpers.stub_models import Share
@@ -415,12 +415,12 @@ def test_how_many_rows_there_are_decides_nothing_when_it_joins(
         party.join(agreed)
     party.protect(LIMITS.budget)
     enough = 8 * 3 * 9 * 2
-    monkeypatch.setattr("consilience.validation.memory._LITTLE", 0)
-    monkeypatch.setattr("consilience.validation.memory.spare_memory", lambda: enough)
+    monkeypatch.setattr("consilience.core.validation.memory._LITTLE", 0)
+    monkeypatch.setattr("consilience.core.validation.memory.spare_memory", lambda: enough)
     party.X, party.y = np.zeros((99, 1)), np.array(["no"] * 99)
     party.join(agreed)
     assert "of memory" in party.trouble and not len(party.training[0])
-    monkeypatch.setattr("consilience.validation.memory.spare_memory", lambda: enough - 1)
+    monkeypatch.setattr("consilience.core.validation.memory.spare_memory", lambda: enough - 1)
     with pytest.raises(InvalidInput, match="of memory"):
         party.join(agreed)
 

@@ -9,9 +9,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from consilience.errors import ConsilienceError, InvalidInput, RunFailed
-from consilience.messages.schema import Public
-from consilience.numerics.coarse_ratios import Coarseness
+from consilience.core.errors import ConsilienceError, InvalidInput, RunFailed
+from consilience.core.messages.schema import Public
+from consilience.core.numerics.coarse_ratios import Coarseness
 from consilience.sites.operations.certificates import make_key
 from consilience.sites.party import (
     EVERYTHING,

@@ -13,17 +13,16 @@ import pytest
 from sklearn.naive_bayes import GaussianNB
 
 from consilience import Party, auto
-from consilience.errors import InvalidInput
-from consilience.federation.forming import negotiate
-from consilience.messages.replies import Failure, Replies
-from consilience.messages.schema import Public
-from consilience.messages.scores import CoarseRatios
-from consilience.numerics.coarse_ratios import Coarseness
-from consilience.protocols.base import questions, score_questions
-from consilience.sites.party import EVERYTHING, Limits, PartySite
-from consilience.tasks.lifecycle import Describe, Join
-from consilience.tasks.predictions import FitPrivate
-from consilience.tasks.scores import (
+from consilience.core.errors import InvalidInput
+from consilience.core.federation.forming import negotiate
+from consilience.core.messages.replies import Failure, Replies
+from consilience.core.messages.schema import Public
+from consilience.core.messages.scores import CoarseRatios
+from consilience.core.numerics.coarse_ratios import Coarseness
+from consilience.core.protocols.base import questions, score_questions
+from consilience.core.tasks.lifecycle import Describe, Join
+from consilience.core.tasks.predictions import FitPrivate
+from consilience.core.tasks.scores import (
     CompareCoarsely,
     ComparePublic,
     MeasureAngles,
@@ -32,6 +31,7 @@ from consilience.tasks.scores import (
     SendMoments,
     TellApart,
 )
+from consilience.sites.party import EVERYTHING, Limits, PartySite
 from helpers.party_sites import ask
 
 EXACT, COARSE = ComparePublic(round=1, ridge=0.3), CompareCoarsely(round=1)

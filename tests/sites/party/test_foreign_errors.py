@@ -14,16 +14,16 @@ from sklearn.naive_bayes import GaussianNB
 
 import consilience
 from consilience import Frozen, Party
-from consilience.errors import InvalidInput, KnowledgeRefused, RunFailed
-from consilience.federation.forming import negotiate
-from consilience.messages.replies import Failure
-from consilience.messages.schema import Public
-from consilience.messages.wire import decode, encode
+from consilience.core.errors import InvalidInput, KnowledgeRefused, RunFailed
+from consilience.core.federation.forming import negotiate
+from consilience.core.messages.replies import Failure
+from consilience.core.messages.schema import Public
+from consilience.core.messages.wire import decode, encode
+from consilience.core.tasks.foreign_errors import without_foreign_words
+from consilience.core.tasks.lifecycle import Describe, Join
+from consilience.core.tasks.outgoing import answer, failure_of
+from consilience.core.tasks.predictions import FitPrivate, PredictPublic
 from consilience.sites.party import AUDIT, EVERYTHING, PartySite, read_log
-from consilience.tasks.foreign_errors import without_foreign_words
-from consilience.tasks.lifecycle import Describe, Join
-from consilience.tasks.outgoing import answer, failure_of
-from consilience.tasks.predictions import FitPrivate, PredictPublic
 from helpers.party_sites import ask
 
 ROW = "Jane Doe, 1977-03-05, HIV positive"

@@ -6,17 +6,20 @@ from dataclasses import replace
 
 import pytest
 
-from consilience import networks, protocols  # noqa: F401 (every task is registered)
-from consilience.errors import InvalidInput, KnowledgeRefused
-from consilience.messages.message import REGISTRY, message
-from consilience.messages.replies import Receipt
-from consilience.messages.scores import Certainties
+from consilience.core import (
+    networks,  # noqa: F401 (every task is registered)
+    protocols,  # noqa: F401 (every task is registered)
+)
+from consilience.core.errors import InvalidInput, KnowledgeRefused
+from consilience.core.messages.message import REGISTRY, message
+from consilience.core.messages.replies import Receipt
+from consilience.core.messages.scores import Certainties
+from consilience.core.tasks.base import Task, bookkeeping_tasks, task_types
+from consilience.core.tasks.predictions import FitPrivate, PredictPublic
+from consilience.core.tasks.scores import ScoreCertainty
 from consilience.methods.parameters.tasks import DescribeParameters
 from consilience.privacy.secure_aggregation.tasks import SumMasked, SumQuestion
 from consilience.sites.party import EVERYTHING, GROUPS, Limits
-from consilience.tasks.base import Task, bookkeeping_tasks, task_types
-from consilience.tasks.predictions import FitPrivate, PredictPublic
-from consilience.tasks.scores import ScoreCertainty
 
 OURS = {
     name: kind for name, kind in task_types().items() if kind.__module__.startswith("consilience.")

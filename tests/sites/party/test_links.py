@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from consilience.errors import RunFailed
+from consilience.core.errors import RunFailed
 from consilience.sites.party import PartySite
 from helpers.party_sites import one_party, requests
 

@@ -15,16 +15,16 @@ import pytest
 from typer.testing import CliRunner
 
 from consilience import Frozen, Party
-from consilience.federation.forming import negotiate
-from consilience.files import private_folder, privately
+from consilience.core.federation.forming import negotiate
+from consilience.core.files import private_folder, privately
+from consilience.core.learners import make
+from consilience.core.messages.schema import Public
+from consilience.core.tasks.lifecycle import Describe, Join, TakePublic
+from consilience.core.tasks.predictions import Distill, PredictPublic
 from consilience.lab.cli.main import app
 from consilience.lab.runs.ledger import Ledger
-from consilience.learners import make
-from consilience.messages.schema import Public
 from consilience.sites.operations.processes import Processes
 from consilience.sites.party import EVERYTHING, PartySite
-from consilience.tasks.lifecycle import Describe, Join, TakePublic
-from consilience.tasks.predictions import Distill, PredictPublic
 from helpers.modes import open_to_others, umask
 from helpers.party_sites import ask, one_party, requests, without_rows
 

@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from consilience import Party
-from consilience.learners import as_learner
-from consilience.messages.replies import Failure, Predictions, Receipt
+from consilience.core.learners import as_learner
+from consilience.core.messages.replies import Failure, Predictions, Receipt
+from consilience.core.tasks.lifecycle import Join
+from consilience.core.tasks.predictions import FitPrivate, PredictPublic
 from consilience.privacy.accounting.ledger import FOLDER, entries
 from consilience.sites.party import Limits, PartySite
-from consilience.tasks.lifecycle import Join
-from consilience.tasks.predictions import FitPrivate, PredictPublic
 from helpers.party_sites import agreement, ask, one_party
 
 torch = pytest.importorskip("torch")

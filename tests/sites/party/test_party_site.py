@@ -15,21 +15,21 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays_of
 
-from consilience.errors import InvalidInput, RunFailed
-from consilience.messages.message import message
-from consilience.messages.replies import Failure, Metrics, Predictions, Receipt
-from consilience.messages.schema import Public
-from consilience.messages.scores import Certainties
-from consilience.messages.wire import decode, encode
+from consilience.core.errors import InvalidInput, RunFailed
+from consilience.core.messages.message import message
+from consilience.core.messages.replies import Failure, Metrics, Predictions, Receipt
+from consilience.core.messages.schema import Public
+from consilience.core.messages.scores import Certainties
+from consilience.core.messages.wire import decode, encode
+from consilience.core.party.party import Party
+from consilience.core.tasks.base import Task
+from consilience.core.tasks.lifecycle import Checkpoint, Describe, Evaluate, Join, Restore
+from consilience.core.tasks.predictions import Distill, FitPrivate, PredictPublic
+from consilience.core.tasks.scores import CountRows, ScoreCertainty
 from consilience.methods.compression.stage import CompressedRequest
 from consilience.methods.model_exchange.tasks import TrainTowards
 from consilience.methods.parameters.tasks import SendParameters
-from consilience.party.party import Party
 from consilience.sites.party import AUDIT, EVERYTHING, Limits, PartySite, read_log, read_session
-from consilience.tasks.base import Task
-from consilience.tasks.lifecycle import Checkpoint, Describe, Evaluate, Join, Restore
-from consilience.tasks.predictions import Distill, FitPrivate, PredictPublic
-from consilience.tasks.scores import CountRows, ScoreCertainty
 from helpers.killed_sites import state
 from helpers.party_sites import agreement, ask, one_party, requests
 

@@ -20,20 +20,20 @@ from consilience import (
     ensemble_distillation,
     uwa,
 )
-from consilience.checks import (
+from consilience.core.checks import (
     PROTOCOL_CASES,
     MakeParties,
     ProtocolCase,
     check_network,
     classifiers,
 )
-from consilience.checks.example_parties import NAMES, networks
-from consilience.messages.replies import Metrics, Predictions
-from consilience.messages.schema import Public
-from consilience.networks import Network
+from consilience.core.checks.example_parties import NAMES, networks
+from consilience.core.messages.replies import Metrics, Predictions
+from consilience.core.messages.schema import Public
+from consilience.core.networks import Network
+from consilience.core.tasks.lifecycle import Checkpoint, Restore
+from consilience.core.tasks.predictions import FitPrivate, PredictPublic
 from consilience.sites.party import AUDIT, read_log
-from consilience.tasks.lifecycle import Checkpoint, Restore
-from consilience.tasks.predictions import FitPrivate, PredictPublic
 from helpers.party_sites import SiteNetwork
 
 

@@ -20,17 +20,17 @@ from sklearn.naive_bayes import MultinomialNB
 from sklearn.pipeline import make_pipeline
 
 from consilience import Federation, Party, avg, ensemble_distillation
-from consilience.checks import classifiers
-from consilience.errors import InvalidInput, KnowledgeRefused
-from consilience.messages.replies import Failure, Receipt
-from consilience.messages.schema import Public
-from consilience.messages.wire import decode, encode
-from consilience.networks import LocalNetwork
+from consilience.core.checks import classifiers
+from consilience.core.errors import InvalidInput, KnowledgeRefused
+from consilience.core.messages.columns import Column, Schema
+from consilience.core.messages.replies import Failure, Receipt
+from consilience.core.messages.schema import Public
+from consilience.core.messages.wire import decode, encode
+from consilience.core.networks import LocalNetwork
+from consilience.core.tasks.lifecycle import Checkpoint, Describe, Join, Restore, TakePublic
+from consilience.core.tasks.predictions import FitPrivate, PredictPublic
 from consilience.sites.party import AUDIT, EVERYTHING, Limits, PartySite, kept_public, read_log
 from consilience.sites.party.public_rows import FOLDER, SETS
-from consilience.tasks.lifecycle import Checkpoint, Describe, Join, Restore, TakePublic
-from consilience.tasks.predictions import FitPrivate, PredictPublic
-from consilience.validation.table_schema import Column, Schema
 from helpers.party_sites import SiteNetwork, agreement, ask, one_party, without_rows
 
 ROWS = classifiers()[1]

@@ -13,14 +13,14 @@ from sklearn.ensemble import RandomForestClassifier
 from sklearn.linear_model import LogisticRegression
 
 from consilience import Party
-from consilience.federation.forming import negotiate
-from consilience.messages.replies import Failure
-from consilience.messages.schema import Public
-from consilience.messages.wire import encode
+from consilience.core.federation.forming import negotiate
+from consilience.core.messages.replies import Failure
+from consilience.core.messages.schema import Public
+from consilience.core.messages.wire import encode
+from consilience.core.tasks.lifecycle import Checkpoint, Describe, Join, Restore
+from consilience.core.tasks.outgoing import answer
+from consilience.core.tasks.predictions import FitPrivate, PredictPublic
 from consilience.sites.party import AUDIT, Limits, PartySite, own_secret
-from consilience.tasks.lifecycle import Checkpoint, Describe, Join, Restore
-from consilience.tasks.outgoing import answer
-from consilience.tasks.predictions import FitPrivate, PredictPublic
 from helpers.party_sites import ask
 
 RNG = np.random.default_rng(0)

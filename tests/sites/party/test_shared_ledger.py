@@ -14,11 +14,12 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from consilience.errors import InvalidInput, RunFailed
-from consilience.federation.forming import negotiate
+from consilience.core.errors import InvalidInput, RunFailed
+from consilience.core.federation.forming import negotiate
+from consilience.core.messages.replies import Failure
+from consilience.core.messages.scores import ClassSums
+from consilience.core.tasks.lifecycle import Describe, Join
 from consilience.lab.cli.main import app
-from consilience.messages.replies import Failure
-from consilience.messages.scores import ClassSums
 from consilience.privacy.accounting.budget import Budget
 from consilience.privacy.accounting.ledger import FOLDER, PrivacyLedger, Release, entries
 from consilience.privacy.accounting.losses import PrivacyLoss, gaussian_mu
@@ -26,7 +27,6 @@ from consilience.privacy.accounting.stage import Accountant, BudgetExceeded
 from consilience.privacy.class_sums.tasks import SumClasses, public_basis
 from consilience.sites.party import read_party
 from consilience.sites.party.privacy_limits import spending
-from consilience.tasks.lifecycle import Describe, Join
 from helpers.modes import open_to_others, umask
 from helpers.party_sites import ask
 

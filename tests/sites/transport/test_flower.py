@@ -26,24 +26,24 @@ from sklearn.naive_bayes import GaussianNB
 from sklearn.tree import DecisionTreeClassifier
 
 from consilience import Federation, Party, avg, ensemble_distillation, uwa
-from consilience.errors import InvalidInput, MissingExtra, QuorumLost, RunFailed
-from consilience.messages.replies import Failure, Predictions, Receipt, Replies
-from consilience.messages.schema import Agreement, Public
-from consilience.messages.scores import RowCount
-from consilience.messages.wire import decode, encode
-from consilience.networks import LocalNetwork
-from consilience.networks.incoming import Arrival, Request
-from consilience.networks.processes import Export
+from consilience.core.errors import InvalidInput, MissingExtra, QuorumLost, RunFailed
+from consilience.core.messages.replies import Failure, Predictions, Receipt, Replies
+from consilience.core.messages.schema import Agreement, Public
+from consilience.core.messages.scores import RowCount
+from consilience.core.messages.wire import decode, encode
+from consilience.core.networks import LocalNetwork
+from consilience.core.networks.incoming import Arrival, Request
+from consilience.core.networks.processes import Export
+from consilience.core.protocols import Protocol
+from consilience.core.tasks.lifecycle import Checkpoint, Describe, Join, Restore
+from consilience.core.tasks.predictions import FitPrivate, PredictPublic
+from consilience.core.tasks.scores import CountRows
 from consilience.privacy.secure_aggregation.rounds import SecureAggregation
-from consilience.protocols import Protocol
 from consilience.sites.party import EVERYTHING, Limits, PartySite
 from consilience.sites.transport.flower.client_app import party_app, run_installed_client, site_app
 from consilience.sites.transport.flower.internals import PATIENCE
 from consilience.sites.transport.flower.late_answers import LateAnswers, late_delivery
 from consilience.sites.transport.flower.network import FlowerNetwork
-from consilience.tasks.lifecycle import Checkpoint, Describe, Join, Restore
-from consilience.tasks.predictions import FitPrivate, PredictPublic
-from consilience.tasks.scores import CountRows
 from helpers.flower_grid import QUICK, Grid, Info, Node, in_a_run
 from helpers.party_sites import NodeSites, one_party
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from consilience.checks import classifiers
-from consilience.errors import MissingExtra
+from consilience.core.checks import classifiers
+from consilience.core.errors import MissingExtra
 from consilience.sites.transport.flower.ray import RayNetwork
 from helpers import flower_grid  # noqa: F401 (imports flwr without its warnings)
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from consilience.errors import RunFailed
+from consilience.core.errors import RunFailed
 from consilience.sites.transport.flower.internals import insides
 from consilience.sites.transport.flower.supernode import each_answered, end_with, lasting, supernode
 from helpers import flower_grid  # noqa: F401 (imports flwr without its warnings)

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from consilience.errors import InvalidInput
+from consilience.core.errors import InvalidInput
 from consilience.lab.data import load_table, read_rows
 from consilience.tables.files.columns import read_table
 
@@ -76,7 +76,7 @@ def test_ten_thousand_columns_are_the_most(tmp_path: Path) -> None:
 
 def test_a_table_larger_than_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "t.csv").write_text("a,b\n" + "1,2\n" * 2_500_000)
-    monkeypatch.setattr("consilience.validation.memory.spare_memory", lambda: 70_000_000)
+    monkeypatch.setattr("consilience.core.validation.memory.spare_memory", lambda: 70_000_000)
     with pytest.raises(InvalidInput, match="what it holds would take"):
         read_rows(tmp_path / "t.csv")
 

@@ -15,10 +15,10 @@ from sklearn.naive_bayes import GaussianNB
 from sklearn.neighbors import KNeighborsClassifier
 
 from consilience import Federation, Frozen, Party, avg, ensemble_distillation, majority_vote, uwa
-from consilience.errors import InvalidInput, RunFailed
-from consilience.learners import as_learner
-from consilience.learners.sklearn.learner import SklearnLearner
-from consilience.protocols import PROTOCOLS
+from consilience.core.errors import InvalidInput, RunFailed
+from consilience.core.learners import as_learner
+from consilience.core.learners.sklearn.learner import SklearnLearner
+from consilience.core.protocols import PROTOCOLS
 from consilience.tables.outcomes.per_label import PerLabel
 from consilience.tables.outcomes.several_labels import MultiLabel
 

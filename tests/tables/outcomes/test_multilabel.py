@@ -6,9 +6,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from consilience.errors import InvalidInput
-from consilience.numerics.outcomes import outcome_of
-from consilience.party.metrics import outcome_scores
+from consilience.core.errors import InvalidInput
+from consilience.core.metrics.metrics import outcome_scores
+from consilience.core.numerics.outcomes import outcome_of
 from consilience.tables.outcomes.several_labels import MultiLabel, known_pairs
 
 TWO = MultiLabel(["cough", "fever"])

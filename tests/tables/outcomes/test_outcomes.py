@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from consilience.errors import InvalidInput
-from consilience.numerics.outcomes import (
+from consilience.core.errors import InvalidInput
+from consilience.core.metrics.metrics import outcome_metrics, outcome_scores
+from consilience.core.numerics.outcomes import (
     Quantiles,
     Survival,
     outcome_of,
 )
-from consilience.party.metrics import outcome_metrics, outcome_scores
 from consilience.tables.outcomes.survival_scores import (
     KaplanMeier,
     brier_scores,

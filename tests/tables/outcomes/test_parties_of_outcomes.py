@@ -8,8 +8,8 @@ from sklearn.ensemble import RandomForestClassifier
 from sklearn.linear_model import LogisticRegression
 
 from consilience import Federation, Party, avg, ensemble_distillation
-from consilience.errors import InvalidInput
-from consilience.numerics.outcomes import Quantiles, Survival
+from consilience.core.errors import InvalidInput
+from consilience.core.numerics.outcomes import Quantiles, Survival
 
 DAYS = Survival([1.0, 2.0, 4.0])
 

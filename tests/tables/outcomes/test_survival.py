@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from consilience.errors import InvalidInput
-from consilience.learners import Learner, as_learner, make
+from consilience.core.errors import InvalidInput
+from consilience.core.learners import Learner, as_learner, make
+from consilience.core.numerics.outcomes import Survival
 from consilience.models.files.transfer import pack, unpack
-from consilience.numerics.outcomes import Survival
 
 DAYS = Survival([1.0, 2.0, 4.0])
 MODELS: dict[str, dict[str, Any]] = {"survival-forest": {"n_estimators": 20}, "cox": {}}

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from consilience.errors import InvalidInput, RunFailed, as_json, command
+from consilience.core.errors import InvalidInput, RunFailed, as_json, command
 from consilience.lab.cli.output import (
     Debug,
     Independent,
@@ -26,8 +26,8 @@ from consilience.lab.cli.output import (
 if TYPE_CHECKING:
     from rich.table import Table
 
+    from consilience.core.messages.columns import Schema
     from consilience.tables.check import ColumnCheck
-    from consilience.validation.table_schema import Schema
 
 preparation = typer.Typer(suggest_commands=False)
 
@@ -89,8 +89,8 @@ def check_table(
 ) -> None:
     """Read a table as a run would, and say of every column what it holds and what a run would refuse."""
     with handle_errors(debug):
+        from consilience.core.validation.numbers import check_choice
         from consilience.tables.check import check_table as checked
-        from consilience.validation.numbers import check_choice
 
         check_target(json_to)
         check_choice("--missing", missing, ("refused", "allowed"), where="check-table")
@@ -139,9 +139,9 @@ def check_table(
 
 def _read_schema(path: Path) -> Schema:
     """The columns agreed on."""
-    from consilience.files import check_format, read_text
+    from consilience.core.files import check_format, read_text
+    from consilience.core.messages.columns import Schema
     from consilience.tables.files.sizes import check_is_file
-    from consilience.validation.table_schema import Schema
 
     check_is_file(path)
     try:
@@ -170,7 +170,7 @@ def _schema_of(file: Path) -> Schema:
 
 
 def _write_schema(schema: Schema, path: Path) -> None:
-    from consilience.files import FORMAT
+    from consilience.core.files import FORMAT
 
     document = {"format": FORMAT, "columns": json.loads(schema.to_json())}
     write_text(path, as_json(json.dumps(document, indent=1)) + "\n")

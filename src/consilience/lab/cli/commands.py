@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from consilience import __version__
-from consilience.errors import InvalidInput, command
+from consilience.core.errors import InvalidInput, command
 from consilience.lab.cli.check_table import preparation
 from consilience.lab.cli.listing import KINDS, listed
 from consilience.lab.cli.new import questions
@@ -148,7 +148,7 @@ def resume(
 ) -> None:
     """Continue a run that was stopped; or do one again with further parties, or without some."""
     with handle_errors(debug) as context:
-        from consilience.files import privately
+        from consilience.core.files import privately
         from consilience.lab.cli.progress import shown
         from consilience.lab.experiments import resume as go_on
         from consilience.lab.experiments import stored_spec

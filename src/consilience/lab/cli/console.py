@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
 
-from consilience.errors import visible
+from consilience.core.errors import visible
 
 _SPELT = {
     **{"±": "+-", "×": "x", "–": "-", "…": "...", "→": "->", "≤": "<=", "≥": ">=", "≈": "~"},

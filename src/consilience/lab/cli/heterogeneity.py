@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from consilience.errors import ConsilienceError, InvalidInput, nearest
+from consilience.core.errors import ConsilienceError, InvalidInput, nearest
 from consilience.lab.cli.output import say
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ def compared(setup: SimulatedParties, **options: Any) -> Heterogeneity:
 
 def bound(setup: SimulatedParties) -> list[str]:
     """Write a line on the malicious parties that each class bears; none for values."""
-    from consilience.federation.forming import bound_by_class
+    from consilience.core.federation.forming import bound_by_class
 
     said = "" if setup.dataset.classes is None else bound_by_class(setup.holders)
     return [said[0].upper() + said[1:] + "."] if said else []

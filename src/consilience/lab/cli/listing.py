@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from consilience.errors import InvalidInput, MissingExtra, nearest
+from consilience.core.errors import InvalidInput, MissingExtra, nearest
 
 
 def _learners() -> dict[str, str]:
-    from consilience.learners import LEARNERS
+    from consilience.core.learners import LEARNERS
 
     return {
         name: entry.summary + (f" [needs {entry.extra}]" if entry.extra else "")
@@ -41,14 +41,14 @@ def _partitions() -> dict[str, str]:
 
 
 def _aggregators() -> dict[str, str]:
-    from consilience.aggregation import AGGREGATORS
+    from consilience.core.aggregation import AGGREGATORS
     from consilience.lab.config.methods import first_lines
 
     return first_lines(AGGREGATORS)
 
 
 def _consensus() -> dict[str, str]:
-    from consilience.aggregation import CONSENSUS
+    from consilience.core.aggregation import CONSENSUS
     from consilience.lab.config.methods import first_lines
 
     return first_lines(CONSENSUS)
@@ -62,8 +62,8 @@ def _codecs() -> dict[str, str]:
 
 
 def _protocols() -> dict[str, str]:
+    from consilience.core.protocols import PROTOCOLS
     from consilience.lab.config.methods import first_lines
-    from consilience.protocols import PROTOCOLS
 
     return first_lines(PROTOCOLS)
 

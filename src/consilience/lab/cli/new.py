@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar, cast, get_args
 
 import typer
 
-from consilience.errors import InvalidInput, command, nearest
+from consilience.core.errors import InvalidInput, command, nearest
 from consilience.lab.cli.check_table import columns_table
 from consilience.lab.cli.output import Debug, Independent, handle_errors, say, tables
 from consilience.lab.cli.trust import on_terminal
 
 if TYPE_CHECKING:
+    from consilience.core.validation.labels import Kind
     from consilience.tables.table import Table
-    from consilience.validation.labels import Kind
 
 Answer = TypeVar("Answer")
 
@@ -212,9 +212,9 @@ class _Questions:
 
     def _kind(self, name: str, text: str) -> Kind:
         """The kind of a target whose values go with it."""
+        from consilience.core.validation.labels import Kind
+        from consilience.core.validation.numbers import check_choice
         from consilience.tables.check import check_outcome
-        from consilience.validation.labels import Kind
-        from consilience.validation.numbers import check_choice
 
         check_choice("kind", text, get_args(Kind), where="--kind")
         found = check_outcome(self.file, self.rows, name, cast("Kind", text))

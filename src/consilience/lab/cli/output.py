@@ -14,7 +14,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from consilience.errors import ConsilienceError, InvalidInput, RunFailed, as_json, command, visible
+from consilience.core.errors import (
+    ConsilienceError,
+    InvalidInput,
+    RunFailed,
+    as_json,
+    command,
+    visible,
+)
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -14,8 +14,24 @@ from typing import Any
 import numpy as np
 import typer
 
-from consilience.errors import InvalidInput, KnowledgeRefused, RunFailed, as_cell, command, nearest
-from consilience.files import read_text
+from consilience.core.errors import (
+    InvalidInput,
+    KnowledgeRefused,
+    RunFailed,
+    as_cell,
+    command,
+    nearest,
+)
+from consilience.core.files import read_text
+from consilience.core.learners import Model, foreign_code, make
+from consilience.core.messages.columns import Schema
+from consilience.core.messages.replies import SharedModel
+from consilience.core.messages.schema import MOST_CLASSES, Agreement, Public
+from consilience.core.messages.wire import decode
+from consilience.core.numerics.outcomes import outcome_of
+from consilience.core.party.shared_space import SharedSpace, shared_space
+from consilience.core.party.state import read_mixture
+from consilience.core.protocols import RoundState
 from consilience.lab.cli.output import say, write_text
 from consilience.lab.cli.trust import allowing
 from consilience.lab.config.methods import BASELINES
@@ -30,21 +46,12 @@ from consilience.lab.runs.folder import (
     read_configuration,
     run_of,
 )
-from consilience.learners import Model, foreign_code, make
-from consilience.messages.replies import SharedModel
-from consilience.messages.schema import MOST_CLASSES, Agreement, Public
-from consilience.messages.wire import decode
 from consilience.models.encoders.encoders import find_encoder, with_text_columns
 from consilience.models.files.transfer import unpack
 from consilience.models.fixed import Frozen
-from consilience.numerics.outcomes import outcome_of
-from consilience.party.shared_space import SharedSpace, shared_space
-from consilience.party.state import read_mixture
-from consilience.protocols import RoundState
 from consilience.sites.coordinator.configuration import deployed_spec
 from consilience.sites.party import read_party, read_session
 from consilience.tables.outcomes.per_label import suited_to
-from consilience.validation.table_schema import Schema
 
 WAIT = 60.0
 """Seconds that a party's answer is waited for, which holds its state."""
@@ -241,9 +248,10 @@ def answer(model: Kept, data: Path, out: Path | None, *, alone: bool = False) ->
 def predictions(model: Kept, data: Path) -> str:
     """A line of CSV per row of a file: the class and every class's probability, or the values.
 
-    Of an outcome it is what :attr:`~consilience.numerics.outcomes.Outcome.columns` name.
+    Of an outcome it is what :attr:`~consilience.core.numerics.outcomes.Outcome.columns` name.
 
-    Classes are written as :func:`consilience.errors.as_cell` has it, so that no spreadsheet computes one.
+    Classes are written as :func:`consilience.core.errors.as_cell` has it, so that no spreadsheet computes
+    one.
 
     Raises:
         InvalidInput: the file cannot be read, or its columns are not the model's.

@@ -38,9 +38,14 @@ from typing import Any, Literal
 
 from pydantic import ConfigDict, Field, field_validator, model_validator
 
-from consilience.aggregation import Aggregator
-from consilience.aggregation.guard import SecretLabels
-from consilience.errors import InvalidInput, nearest
+from consilience.core.aggregation import Aggregator
+from consilience.core.aggregation.guard import SecretLabels
+from consilience.core.errors import InvalidInput, nearest
+from consilience.core.learners import ForeignCode, foreign_code, make
+from consilience.core.messages.replies import METRICS
+from consilience.core.party.personalizer import Purpose
+from consilience.core.protocols import PROTOCOLS, Protocol
+from consilience.core.protocols.rounds import SECURE
 from consilience.lab.config.experiment_sections import (
     DataSpec,
     LateSpec,
@@ -54,16 +59,11 @@ from consilience.lab.config.options import check_arguments
 from consilience.lab.config.robustness import RobustnessSpec
 from consilience.lab.config.sections import Name, Number, Section, Whole, known
 from consilience.lab.data import DATASETS, PARTITIONS
-from consilience.learners import ForeignCode, foreign_code, make
-from consilience.messages.replies import METRICS
 from consilience.models.encoders.encoders import ENCODERS, check_encoder_name, find_encoder
 from consilience.models.files.transfer import TRUSTED
 from consilience.models.files.trust import trusted
 from consilience.models.presets import check_name
-from consilience.party.choice import Purpose
 from consilience.privacy.robust.hostile import Hostile
-from consilience.protocols import PROTOCOLS, Protocol
-from consilience.protocols.rounds import SECURE
 from consilience.tables.targets import OutcomeSpec
 
 MOST_SEEDS = 10_000
@@ -80,7 +80,7 @@ class Spec(Section):
         metric: what the results table shows first, over own rows and over everyone's.
         calibration: share of each party's rows kept from training.
         purpose: rows that every party's predictions are for: ``"own"`` or ``"everyone"``'s; ``"taught"``
-            takes the taught model as it is (:class:`~consilience.party.party.Party`).
+            takes the taught model as it is (:class:`~consilience.core.party.party.Party`).
         trusts: packages whose models the parties accept; others are foreign code (:meth:`foreign_code`).
         strict: refuse a party with one class, and a class that one party alone knows; by default where
             parties are natural groups.
@@ -247,7 +247,8 @@ class Spec(Section):
         """Make every model and the encoder, before anything else is done for them.
 
         Raises:
-            ForeignCode: code of others, outside of :func:`~consilience.learners.trusting`; none is imported.
+            ForeignCode: code of others, outside of :func:`~consilience.core.learners.trusting`; none is
+                imported.
             InvalidInput: a name or parameter that cannot be used.
             MissingExtra: a model's library is not installed.
         """

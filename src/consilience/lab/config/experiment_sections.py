@@ -71,7 +71,7 @@ class NetworkSpec(Section):
     Attributes:
         kind: ``"local"``; ``"wire"``, the same through bytes; ``"processes"``; ``"ray"``, Flower's
             simulation engine on Ray; or ``"population"``, for many parties of which few are drawn: each is
-            made when it is asked (:class:`~consilience.networks.population.Population`).
+            made when it is asked (:class:`~consilience.core.networks.population.Population`).
         live: parties that stay in memory, for ``"population"``.
         processes: workers, for ``"processes"``; by default as many as keep the cores busy.
         timeout: seconds a party may take to answer.

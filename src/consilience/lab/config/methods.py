@@ -13,20 +13,20 @@ from typing import Any, TypeVar
 
 from pydantic import Field, ValidationError, model_validator
 
-from consilience.aggregation import (
+from consilience.core.aggregation import (
     AGGREGATORS,
     CONSENSUS,
     Aggregator,
     Deregularization,
 )
-from consilience.errors import InvalidInput, odd_name
+from consilience.core.errors import InvalidInput, odd_name
+from consilience.core.protocols import ALSO_CALLED, PROTOCOLS, PYTHON_ONLY, Protocol
+from consilience.core.protocols.rounds import SECURE
 from consilience.lab.config.options import check_arguments
 from consilience.lab.config.sections import Open, Whole, first_of, known
 from consilience.methods.compression.codec import CODECS, chain
 from consilience.privacy.accounting.budget import Budget
 from consilience.privacy.secure_aggregation.rounds import SecureAggregation
-from consilience.protocols import ALSO_CALLED, PROTOCOLS, PYTHON_ONLY, Protocol
-from consilience.protocols.rounds import SECURE
 
 T = TypeVar("T")
 
@@ -66,7 +66,7 @@ def check_protocol_name(name: str, registry: Mapping[str, Any], what: str) -> No
     if name in PYTHON_ONLY:
         raise InvalidInput(
             f"{name!r} cannot be run from a file: {PYTHON_ONLY[name]}",
-            mend=f"In Python: from consilience.protocols import {name}.",
+            mend=f"In Python: from consilience.core.protocols import {name}.",
         )
     known(name, registry, what, {**ALSO_CALLED, "oracle": "class-holders"})
 
@@ -76,7 +76,7 @@ class ProtocolSpec(Open):
 
     Attributes:
         consensus: a consensus step by name, with options if given as a table; by default the protocol's own.
-        deregularize: the arguments of :class:`~consilience.aggregation.Deregularization`, for protocols
+        deregularize: the arguments of :class:`~consilience.core.aggregation.Deregularization`, for protocols
             that take one.
         codec: what is done to what is sent: a codec by name, with options if given as a table, or a list of
             such; nothing by default.

@@ -9,7 +9,7 @@ from dataclasses import is_dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any, get_args, get_type_hints
 
-from consilience.errors import InvalidInput, nearest
+from consilience.core.errors import InvalidInput, nearest
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter

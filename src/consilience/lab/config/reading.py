@@ -11,7 +11,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from consilience.errors import InvalidInput, command
+from consilience.core.errors import InvalidInput, command
 from consilience.lab.config.experiment import Spec
 from consilience.lab.config.sections import first_of, parse_toml, read_toml
 from consilience.lab.runs.folder import read_configuration

@@ -11,13 +11,13 @@ from typing import Any, Literal
 import numpy as np
 from pydantic import Field
 
-from consilience.aggregation import Aggregator
-from consilience.aggregation.guard import Guard, SecretLabels
-from consilience.errors import InvalidInput
+from consilience.core.aggregation import Aggregator
+from consilience.core.aggregation.guard import Guard, SecretLabels
+from consilience.core.errors import InvalidInput
+from consilience.core.messages.schema import Public
+from consilience.core.protocols.base import Protocol
+from consilience.core.validation.arrays import Array
 from consilience.lab.config.sections import Flag, Name, Section, Whole
-from consilience.messages.schema import Public
-from consilience.protocols.base import Protocol
-from consilience.validation.arrays import Array
 
 
 def mixed(public: Public, rows: Array, labels: Sequence[str]) -> tuple[Public, SecretLabels]:

@@ -19,8 +19,8 @@ from pydantic import (
     model_validator,
 )
 
-from consilience.errors import InvalidInput, nearest, odd_name
-from consilience.files import read_text
+from consilience.core.errors import InvalidInput, nearest, odd_name
+from consilience.core.files import read_text
 
 _LONGEST = 1 << 22
 """Bytes of a configuration."""

@@ -13,15 +13,15 @@ from pathlib import Path
 
 import numpy as np
 
-from consilience.errors import InvalidInput, as_json, command
+from consilience.core.errors import InvalidInput, as_json, command
+from consilience.core.validation.arrays import Array
+from consilience.core.validation.labels import Kind
 from consilience.lab.config.reading import parse_spec
 from consilience.lab.config.sections import write_new
 from consilience.lab.experiments.run import rehearse
 from consilience.tables.check import ColumnCheck
 from consilience.tables.table import Table, text_rows
 from consilience.tables.texts import Mark, read_texts
-from consilience.validation.arrays import Array
-from consilience.validation.labels import Kind
 
 _READERS = {".parquet": "parquet", ".xlsx": "excel"}
 _TARGETS = ("target", "label", "labels", "class", "outcome", "y", "diagnosis", "response")

@@ -10,8 +10,8 @@ import zlib
 from pathlib import Path
 from typing import Any
 
-from consilience.errors import InvalidInput
-from consilience.validation.memory import check_memory, spare_memory
+from consilience.core.errors import InvalidInput
+from consilience.core.validation.memory import check_memory, spare_memory
 
 _LITTLE = 1 << 20
 """Bytes that are read without asking how much memory is left, which takes a millisecond."""

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from consilience.errors import InvalidInput, visible
-from consilience.validation.arrays import Array
-from consilience.validation.printing import prints_no_rows
+from consilience.core.errors import InvalidInput, visible
+from consilience.core.validation.arrays import Array
+from consilience.core.validation.printing import prints_no_rows
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

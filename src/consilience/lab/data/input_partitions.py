@@ -9,10 +9,10 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from consilience.errors import InvalidInput
-from consilience.numerics.feature_space import principal_directions, public_feature_space
-from consilience.validation.arrays import Array
-from consilience.validation.numbers import check_number
+from consilience.core.errors import InvalidInput
+from consilience.core.numerics.feature_space import principal_directions, public_feature_space
+from consilience.core.validation.arrays import Array
+from consilience.core.validation.numbers import check_number
 
 Rows = NDArray[np.int64]
 

@@ -16,12 +16,12 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from consilience.errors import InvalidInput, nearest
+from consilience.core.errors import InvalidInput, nearest
+from consilience.core.validation.arrays import Array
+from consilience.core.validation.numbers import check_number
 from consilience.lab.config.options import check_arguments
 from consilience.lab.data.input_partitions import clusters, in_order
 from consilience.lab.data.party_sizes import apportion, shares
-from consilience.validation.arrays import Array
-from consilience.validation.numbers import check_number
 
 Rows = NDArray[np.int64]
 Parts = list[Rows]

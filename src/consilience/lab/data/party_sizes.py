@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from consilience.errors import InvalidInput, nearest
-from consilience.validation.arrays import Array
-from consilience.validation.numbers import check_number
+from consilience.core.errors import InvalidInput, nearest
+from consilience.core.validation.arrays import Array
+from consilience.core.validation.numbers import check_number
 
 
 def shares(

@@ -15,18 +15,21 @@ from typing import Any
 
 import numpy as np
 
-from consilience.errors import InvalidInput, RunFailed, nearest
-from consilience.federation.federation import Federation
+from consilience.core.errors import InvalidInput, RunFailed, nearest
+from consilience.core.federation.federation import Federation
+from consilience.core.messages.replies import Predictions
+from consilience.core.messages.schema import Public
+from consilience.core.messages.scores import ClassRatios, ClassSums
+from consilience.core.numerics.randomness import limited_threads, stream
+from consilience.core.tasks.base import bookkeeping_tasks
+from consilience.core.validation.arrays import Array
+from consilience.core.validation.numbers import check_number
 from consilience.lab.config.experiment_sections import LateSpec
 from consilience.lab.config.methods import MethodSpec, budget_of
 from consilience.lab.experiments import SimulatedParties, Spec, gather, stored_spec
 from consilience.lab.experiments.late import read_late
 from consilience.lab.runs.folder import LEDGER, locked, read_configuration, run_of
 from consilience.lab.runs.ledger import Ledger
-from consilience.messages.replies import Predictions
-from consilience.messages.schema import Public
-from consilience.messages.scores import ClassRatios, ClassSums
-from consilience.numerics.randomness import limited_threads, stream
 from consilience.privacy.accounting.losses import PrivacyLoss
 from consilience.privacy.attacks.class_shares import (
     divergence,
@@ -53,9 +56,6 @@ from consilience.privacy.attacks.shadows import (
 )
 from consilience.privacy.class_sums.sums import CONSTANT, SCALE
 from consilience.privacy.secure_aggregation.messages import MaskedInput
-from consilience.tasks.base import bookkeeping_tasks
-from consilience.validation.arrays import Array
-from consilience.validation.numbers import check_number
 
 ATTACKS = ("membership", "class-shares", "lira", "rmia", "inversion")
 """``lira`` and ``rmia`` ask the model about the rows themselves, as a coordinator can that lays them among
@@ -130,7 +130,7 @@ def attack_run(
 ) -> AttackedRun:
     """Attack the parties of a finished simulated run, and write what came of it into its ledger.
 
-    Models of code beyond the trusted packages run inside of :func:`consilience.learners.trusting` alone.
+    Models of code beyond the trusted packages run inside of :func:`consilience.core.learners.trusting` alone.
 
     Args:
         folder: the run folder.

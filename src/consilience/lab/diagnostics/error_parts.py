@@ -20,9 +20,9 @@ from dataclasses import asdict, dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from consilience.messages.replies import Predictions
-from consilience.protocols import Round
-from consilience.validation.arrays import Array
+from consilience.core.messages.replies import Predictions
+from consilience.core.protocols import Round
+from consilience.core.validation.arrays import Array
 
 
 @dataclass(frozen=True)

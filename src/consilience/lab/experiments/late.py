@@ -10,8 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from consilience.errors import InvalidInput, command, nearest
-from consilience.federation.driver import total_rounds
+from consilience.core.errors import InvalidInput, command, nearest
+from consilience.core.federation.driver import total_rounds
+from consilience.core.protocols import PROTOCOLS, Protocol
+from consilience.core.validation.arrays import Array, check_alike
+from consilience.core.validation.labels import label_names
+from consilience.core.validation.printing import prints_no_rows
 from consilience.lab.config.experiment import Spec
 from consilience.lab.config.experiment_sections import LateSpec, ModelSpec
 from consilience.lab.config.reading import parse_spec, stored_spec
@@ -20,13 +24,9 @@ from consilience.lab.runs.folder import CONFIGURATION, LEDGER
 from consilience.lab.runs.leaving import REMAINS, Record, record_of
 from consilience.lab.runs.ledger import Ledger
 from consilience.models.encoders.encoders import with_text_columns
-from consilience.protocols import PROTOCOLS, Protocol
 from consilience.sites.party.configuration import PartySpec
 from consilience.tables.rows import rows_of
 from consilience.tables.table import Table, text_rows
-from consilience.validation.arrays import Array, check_alike
-from consilience.validation.labels import label_names
-from consilience.validation.printing import prints_no_rows
 
 if TYPE_CHECKING:
     from consilience.lab.experiments.setup import SimulatedParties

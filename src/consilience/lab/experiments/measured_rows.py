@@ -9,11 +9,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 
+from consilience.core.learners import Model
+from consilience.core.metrics.metrics import log_losses, outcome_scores
+from consilience.core.numerics.outcomes import Outcome
+from consilience.core.validation.arrays import Array
 from consilience.lab.data import Dataset
-from consilience.learners import Model
-from consilience.numerics.outcomes import Outcome
-from consilience.party.metrics import log_losses, outcome_scores
-from consilience.validation.arrays import Array
 
 MOST_NUMBERS = 1_000_000
 """Parties times test rows of one method and seed; of more nothing is kept."""

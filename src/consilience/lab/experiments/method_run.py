@@ -17,36 +17,36 @@ from typing import Any
 
 import numpy as np
 
-from consilience.aggregation.guard import SecretLabels
-from consilience.errors import ConsilienceError, InvalidInput
-from consilience.federation.driver import CompletedRound, drive, total_rounds
-from consilience.federation.federation import Federation
-from consilience.federation.history import MAIN_METRICS
-from consilience.files import inside, write_whole
-from consilience.lab.config.experiment import Spec
-from consilience.lab.config.methods import MethodSpec, budget_of
-from consilience.lab.experiments.measured_rows import row_scores
-from consilience.lab.experiments.setup import SimulatedParties
-from consilience.lab.runs.folder import file_name, model_folder, public_file
-from consilience.lab.runs.ledger import Ledger
-from consilience.learners import Model
-from consilience.messages.replies import Metrics
-from consilience.messages.schema import Public
-from consilience.messages.wire import decode, encode
-from consilience.networks import (
+from consilience.core.aggregation.guard import SecretLabels
+from consilience.core.errors import ConsilienceError, InvalidInput
+from consilience.core.federation.driver import CompletedRound, drive, total_rounds
+from consilience.core.federation.federation import Federation
+from consilience.core.federation.history import MAIN_METRICS
+from consilience.core.files import inside, write_whole
+from consilience.core.learners import Model
+from consilience.core.messages.replies import Metrics
+from consilience.core.messages.schema import Public
+from consilience.core.messages.wire import decode, encode
+from consilience.core.networks import (
     LocalNetwork,
     Network,
     Population,
     PopulationNetwork,
     ProcessNetwork,
 )
-from consilience.numerics.randomness import stream
-from consilience.party.mixed_model import MixedModel
-from consilience.party.party import Party
-from consilience.party.state import write_mixture
+from consilience.core.numerics.randomness import stream
+from consilience.core.party.mixed_model import MixedModel
+from consilience.core.party.party import Party
+from consilience.core.party.state import write_mixture
+from consilience.core.protocols import Protocol, Round, RoundState
+from consilience.core.tasks.lifecycle import Checkpoint, Restore, TakePublic
+from consilience.lab.config.experiment import Spec
+from consilience.lab.config.methods import MethodSpec, budget_of
+from consilience.lab.experiments.measured_rows import row_scores
+from consilience.lab.experiments.setup import SimulatedParties
+from consilience.lab.runs.folder import file_name, model_folder, public_file
+from consilience.lab.runs.ledger import Ledger
 from consilience.privacy.robust.hostile import HostileNetwork
-from consilience.protocols import Protocol, Round, RoundState
-from consilience.tasks.lifecycle import Checkpoint, Restore, TakePublic
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from consilience.aggregation.base import Aggregator, Stack, weighted_mean_of
-from consilience.validation.arrays import Array
+from consilience.core.aggregation.base import Aggregator, Stack, weighted_mean_of
+from consilience.core.validation.arrays import Array
 
 
 def class_holders(labels: Array, holders: Mapping[str, Sequence[Any]]) -> Aggregator:

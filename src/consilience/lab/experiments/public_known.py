@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import numpy as np
 
-from consilience.federation.federation import Federation
+from consilience.core.federation.federation import Federation
+from consilience.core.networks import LocalNetwork
+from consilience.core.party.party import Party
 from consilience.lab.config.experiment import Spec
 from consilience.lab.diagnostics.coverage import PublicCoverage
 from consilience.lab.experiments.setup import SimulatedParties
-from consilience.networks import LocalNetwork
-from consilience.party.party import Party
 
 MOST_ROWS = 2000
 """Public rows that are looked at, evenly spread: the standard error of a share is 1.1 points at most, and

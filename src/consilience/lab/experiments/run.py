@@ -15,10 +15,17 @@ from typing import Any
 
 import numpy as np
 
-from consilience.errors import ConsilienceError, InvalidInput, RunFailed, command, nearest
-from consilience.federation.federation import Federation
-from consilience.federation.forming import check_classes_fixed, known_to_few
-from consilience.files import write_folder
+from consilience.core.errors import ConsilienceError, InvalidInput, RunFailed, command, nearest
+from consilience.core.federation.federation import Federation
+from consilience.core.federation.forming import check_classes_fixed, known_to_few
+from consilience.core.files import write_folder
+from consilience.core.learners import ForeignCode, make
+from consilience.core.learners.sklearn.estimators import make_of
+from consilience.core.learners.sklearn.learner import SklearnLearner
+from consilience.core.messages.replies import METRICS, SharedModel
+from consilience.core.messages.schema import Agreement, Public
+from consilience.core.networks import LocalNetwork, Network, Population, PopulationNetwork
+from consilience.core.party.party import Party
 from consilience.lab.config.experiment import Spec
 from consilience.lab.config.methods import budget_of, sums_without_noise
 from consilience.lab.config.reading import stored_spec
@@ -36,13 +43,6 @@ from consilience.lab.runs.folder import (
 )
 from consilience.lab.runs.leaving import Record, certify, keep_record
 from consilience.lab.runs.ledger import Ledger
-from consilience.learners import ForeignCode, make
-from consilience.learners.sklearn.estimators import make_of
-from consilience.learners.sklearn.learner import SklearnLearner
-from consilience.messages.replies import METRICS, SharedModel
-from consilience.messages.schema import Agreement, Public
-from consilience.networks import LocalNetwork, Network, Population, PopulationNetwork
-from consilience.party.party import Party
 
 
 def start(
@@ -55,7 +55,7 @@ def start(
 ) -> None:
     """Run a configuration in a new folder.
 
-    Models of code beyond the trusted packages run inside of :func:`consilience.learners.trusting` alone.
+    Models of code beyond the trusted packages run inside of :func:`consilience.core.learners.trusting` alone.
 
     Args:
         spec: what to run.
@@ -164,7 +164,7 @@ def resume(folder: Path, *, report: Report = lambda progress: None) -> None:
 
     Raises:
         ForeignCode: the folder names code beyond the models of trusted packages, outside of
-            :func:`consilience.learners.trusting`; nothing of it was imported.
+            :func:`consilience.core.learners.trusting`; nothing of it was imported.
         RunFailed: no run there, or a damaged ledger or state.
     """
     spec = stored_spec(folder)

@@ -11,8 +11,19 @@ from typing import Any
 
 import numpy as np
 
-from consilience.aggregation import Aggregator
-from consilience.errors import InvalidInput, nearest
+from consilience.core.aggregation import Aggregator
+from consilience.core.errors import InvalidInput, nearest
+from consilience.core.learners import make
+from consilience.core.messages.columns import Schema
+from consilience.core.messages.schema import Public
+from consilience.core.networks import Population
+from consilience.core.numerics.outcomes import Outcome
+from consilience.core.numerics.randomness import stream
+from consilience.core.party.party import Party
+from consilience.core.party.personalizer import Purpose
+from consilience.core.validation.arrays import Array, check_alike, precision_for, same_rows
+from consilience.core.validation.labels import Kind, class_order
+from consilience.core.validation.printing import prints_no_rows
 from consilience.lab.config.experiment import Spec
 from consilience.lab.config.experiment_sections import DataSpec, ModelSpec
 from consilience.lab.config.methods import INFORMED
@@ -31,20 +42,9 @@ from consilience.lab.experiments.late import read_late, staying, with_late, with
 from consilience.lab.experiments.measured_rows import own_tests
 from consilience.lab.experiments.oracles import class_holders, true_labels
 from consilience.lab.experiments.subgroups import check_two_classes, subgroups_of
-from consilience.learners import make
-from consilience.messages.schema import Public
 from consilience.models.encoders.encoders import find_encoder
-from consilience.networks import Population
-from consilience.numerics.outcomes import Outcome
-from consilience.numerics.randomness import stream
-from consilience.party.choice import Purpose
-from consilience.party.party import Party
 from consilience.privacy.accounting.budget import Budget
 from consilience.tables.targets import outcome_for
-from consilience.validation.arrays import Array, check_alike, precision_for, same_rows
-from consilience.validation.labels import Kind, class_order
-from consilience.validation.printing import prints_no_rows
-from consilience.validation.table_schema import Schema
 
 
 @prints_no_rows
@@ -215,7 +215,7 @@ def gather(spec: Spec, seed: int, *, checked: bool = False) -> SimulatedParties:
         checked: the models were made for another seed before, and are not tried again.
 
     Raises:
-        ForeignCode: a model's code is of others, outside of :func:`~consilience.learners.trusting`.
+        ForeignCode: a model's code is of others, outside of :func:`~consilience.core.learners.trusting`.
         InvalidInput: the data, the public rows, the partition or a model cannot be had as asked.
     """
     if not checked:

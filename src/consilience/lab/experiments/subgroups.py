@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from consilience.errors import InvalidInput, nearest
+from consilience.core.errors import InvalidInput, nearest
 from consilience.lab.config.experiment_sections import ReportSpec
 from consilience.lab.data import Dataset
 from consilience.tables.texts import number_text

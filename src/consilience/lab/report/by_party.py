@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from consilience.errors import command
-from consilience.federation.history import SMALLER_IS_BETTER
+from consilience.core.errors import command
+from consilience.core.federation.history import SMALLER_IS_BETTER
 from consilience.lab.report.gains import Gain
 from consilience.lab.report.results import Method, Results, Spread, number, words
 from consilience.lab.report.verdict import Verdict

@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from consilience.core.validation.arrays import Array
+from consilience.core.validation.labels import class_order
+from consilience.core.validation.printing import prints_no_rows
 from consilience.lab.experiments import Spec
 from consilience.lab.report.gains import pair_of, row_counts, t_interval
 from consilience.lab.report.results import Results, mean, number, spread, words
 from consilience.lab.report.verdict import Verdict, verdict
-from consilience.validation.arrays import Array
-from consilience.validation.labels import class_order
-from consilience.validation.printing import prints_no_rows
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from consilience.errors import visible
+from consilience.core.errors import visible
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

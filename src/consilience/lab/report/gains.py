@@ -16,7 +16,10 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import stdtrit
 
-from consilience.federation.history import SMALLER_IS_BETTER
+from consilience.core.federation.history import SMALLER_IS_BETTER
+from consilience.core.numerics.randomness import stream
+from consilience.core.validation.arrays import Array
+from consilience.core.validation.printing import prints_no_rows
 from consilience.lab.report.results import (
     Method,
     Results,
@@ -24,9 +27,6 @@ from consilience.lab.report.results import (
     mean,
     spread,
 )
-from consilience.numerics.randomness import stream
-from consilience.validation.arrays import Array
-from consilience.validation.printing import prints_no_rows
 
 DRAWS = 1000
 """Draws of the bootstrap."""

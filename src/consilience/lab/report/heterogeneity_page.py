@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from consilience.errors import RunFailed
-from consilience.files import write_whole
+from consilience.core.errors import RunFailed
+from consilience.core.files import write_whole
 from consilience.lab.diagnostics.heterogeneity import Distance, Heterogeneity
 from consilience.lab.report.drawing import (
     COLOURS,

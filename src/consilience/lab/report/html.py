@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from consilience.errors import visible
+from consilience.core.errors import visible
 from consilience.lab.report.drawing import Plot
 from consilience.lab.report.results import words
 

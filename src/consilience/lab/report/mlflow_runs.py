@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from consilience.errors import InvalidInput, MissingExtra, RunFailed
+from consilience.core.errors import InvalidInput, MissingExtra, RunFailed
 from consilience.lab.report.reading import read_results
 from consilience.lab.report.results import Method, Results
 

@@ -11,17 +11,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from consilience.errors import InvalidInput
+from consilience.core.errors import InvalidInput
+from consilience.core.metrics.ranking import area_under_curve
+from consilience.core.numerics.outcomes import Outcome, Quantiles, Survival, outcome_of
+from consilience.core.validation.arrays import Array
+from consilience.core.validation.printing import prints_no_rows
 from consilience.lab.experiments.measured_rows import COLUMN
 from consilience.lab.report.gains import pair_of
 from consilience.lab.report.results import Method, Results, number, spread, words
 from consilience.lab.report.verdict import Verdict, verdict
-from consilience.numerics.outcomes import Outcome, Quantiles, Survival, outcome_of
-from consilience.numerics.ranking import area_under_curve
 from consilience.tables.outcomes.several_labels import MultiLabel
 from consilience.tables.outcomes.survival_scores import KaplanMeier
-from consilience.validation.arrays import Array
-from consilience.validation.printing import prints_no_rows
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

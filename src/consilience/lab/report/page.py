@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from consilience.aggregation.base import GUARANTEE
-from consilience.errors import RunFailed
-from consilience.files import inside, write_whole
+from consilience.core.aggregation.base import GUARANTEE
+from consilience.core.errors import RunFailed
+from consilience.core.files import inside, write_whole
 from consilience.lab.config.methods import method_lines
 from consilience.lab.report.by_party import marked_best, metric_tables, party_sentences
 from consilience.lab.report.clinical import clinical

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from consilience.files import write_whole
+from consilience.core.files import write_whole
+from consilience.core.validation.arrays import Array
 from consilience.lab.data import Holdings, draw
 from consilience.lab.report.clinical import clinical_figures
 from consilience.lab.report.drawing import (
@@ -27,7 +28,6 @@ from consilience.lab.report.drawing import (
 )
 from consilience.lab.report.outcomes import outcome_plots
 from consilience.lab.report.results import Method, Results, mean
-from consilience.validation.arrays import Array
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -17,7 +17,9 @@ from typing import Any
 
 import numpy as np
 
-from consilience.aggregation.guard import excluded_in
+from consilience.core.aggregation.guard import excluded_in
+from consilience.core.validation.arrays import Array
+from consilience.core.validation.memory import check_memory
 from consilience.lab.data import Holdings
 from consilience.lab.experiments import stored_spec
 from consilience.lab.experiments.measured_rows import decoded
@@ -35,8 +37,6 @@ from consilience.lab.report.results import (
 from consilience.lab.runs.folder import LEDGER, RunSpec, read_configuration, run_of
 from consilience.lab.runs.ledger import Ledger
 from consilience.sites.coordinator.configuration import CoordinatorSpec, deployed_spec
-from consilience.validation.arrays import Array
-from consilience.validation.memory import check_memory
 
 _MOST_NAMES = 100
 """Metrics, or parts of a teacher's error, of one run."""

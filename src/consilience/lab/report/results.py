@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from consilience.errors import nearest
-from consilience.federation.history import MAIN_METRICS
+from consilience.core.errors import nearest
+from consilience.core.federation.history import MAIN_METRICS
+from consilience.core.party.personalizer import Purpose
+from consilience.core.validation.arrays import Array
+from consilience.core.validation.printing import prints_no_rows
 from consilience.lab.config.methods import BASELINES
 from consilience.lab.data import Holdings
 from consilience.lab.experiments import Spec
 from consilience.lab.report.attendance import Attendance
 from consilience.lab.runs.folder import RunSpec
-from consilience.party.choice import Purpose
-from consilience.validation.arrays import Array
-from consilience.validation.printing import prints_no_rows
 
 if TYPE_CHECKING:
     from consilience.lab.report.gains import Gain

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from consilience.errors import InvalidInput, nearest, visible
+from consilience.core.errors import InvalidInput, nearest, visible
 from consilience.lab.experiments import Spec
 from consilience.lab.report.gains import worse_off
 from consilience.lab.report.reading import read_results

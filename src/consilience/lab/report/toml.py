@@ -7,7 +7,7 @@ from typing import Any
 
 import tomli_w
 
-from consilience.errors import visible
+from consilience.core.errors import visible
 from consilience.lab.runs.folder import RunSpec
 
 

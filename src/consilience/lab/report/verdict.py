@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from consilience.core.party.personalizer import Purpose
 from consilience.lab.report.gains import Gain, WorseOff, worse_off
 from consilience.lab.report.results import Results, Spread, few, number, words
-from consilience.party.choice import Purpose
 
 
 @dataclass(frozen=True)

@@ -26,8 +26,8 @@ from typing import Any, Literal, Protocol, cast, get_args
 from pydantic import BaseModel
 
 from consilience import __version__
-from consilience.errors import InvalidInput, RunFailed
-from consilience.files import (
+from consilience.core.errors import InvalidInput, RunFailed
+from consilience.core.files import (
     FORMAT,
     check_format,
     database,

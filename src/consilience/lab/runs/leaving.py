@@ -14,12 +14,12 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from consilience.errors import InvalidInput, nearest
-from consilience.files import write_whole
+from consilience.core.errors import InvalidInput, nearest
+from consilience.core.files import write_whole
+from consilience.core.tasks.scores import asked_once
 from consilience.lab.runs.folder import now, versions
 from consilience.lab.runs.ledger import Ledger
 from consilience.models.files.store import model_digest
-from consilience.tasks.scores import asked_once
 
 BEFORE = "before.json"
 """File in a run folder with the record of the run that it does again."""

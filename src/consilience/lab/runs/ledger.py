@@ -17,15 +17,15 @@ from typing import Any
 
 import numpy as np
 
-from consilience.aggregation.base import Teacher
-from consilience.errors import RunFailed, command
-from consilience.federation.driver import CompletedRound
-from consilience.files import FORMAT, check_format, database
+from consilience.core.aggregation.base import Teacher
+from consilience.core.errors import RunFailed, command
+from consilience.core.federation.driver import CompletedRound
+from consilience.core.files import FORMAT, check_format, database
+from consilience.core.messages.wire import encode
+from consilience.core.networks import Delivery
+from consilience.core.tasks.base import bookkeeping_tasks
+from consilience.core.validation.arrays import Array
 from consilience.lab.runs.folder import ANEW, machine, now, versions
-from consilience.messages.wire import encode
-from consilience.networks import Delivery
-from consilience.tasks.base import bookkeeping_tasks
-from consilience.validation.arrays import Array
 
 _SCHEMA = """
 CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL);

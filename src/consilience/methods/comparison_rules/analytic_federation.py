@@ -11,8 +11,8 @@ Legend: phi features that nobody trains, y_i a one-hot label or values, f_c the 
 
 Deviations
     - phi is a pretrained network's in the papers; here it is the space that all parties share
-      (:mod:`consilience.numerics.feature_space`), or an encoder's where one was agreed on, with a constant.
-      Of texts without an encoder it is the public rows' principal directions.
+      (:mod:`consilience.core.numerics.feature_space`), or an encoder's where one was agreed on, with a
+      constant. Of texts without an encoder it is the public rows' principal directions.
     - The papers' result is the linear model W itself, the same for all. Here it is the teacher, and parties
       keep models of any kind (line 3 is not theirs). Answers for classes are put on the simplex.
     - Moments are sent once. The teacher of a round is made of those of the parties that take part in it.
@@ -27,17 +27,17 @@ from functools import partial
 
 import numpy as np
 
-from consilience.aggregation import Teacher, onto_simplex
-from consilience.errors import QuorumLost
-from consilience.messages.replies import Replies
-from consilience.messages.schema import PRECISION, Public
-from consilience.messages.scores import Moments
-from consilience.protocols.base import Round, Rounds, RoundState, check_options, protocol
-from consilience.tasks.base import NetworkView
-from consilience.tasks.predictions import Distill, FitPrivate
-from consilience.tasks.scores import SendMoments, public_features
-from consilience.validation.arrays import Array
-from consilience.validation.numbers import check_number
+from consilience.core.aggregation import Teacher, onto_simplex
+from consilience.core.errors import QuorumLost
+from consilience.core.messages.replies import Replies
+from consilience.core.messages.schema import PRECISION, Public
+from consilience.core.messages.scores import Moments
+from consilience.core.protocols.base import Round, Rounds, RoundState, check_options, protocol
+from consilience.core.tasks.base import NetworkView
+from consilience.core.tasks.predictions import Distill, FitPrivate
+from consilience.core.tasks.scores import SendMoments, public_features
+from consilience.core.validation.arrays import Array
+from consilience.core.validation.numbers import check_number
 
 
 @protocol(exchanges="predictions", needs_public=True, also_called=("afl", "fed3r"))

@@ -9,7 +9,7 @@ import numpy as np
 from scipy.sparse import issparse, vstack
 from scipy.special import expit
 
-from consilience.validation.arrays import Array
+from consilience.core.validation.arrays import Array
 
 CERTAINTY_FLOOR = 1e-8
 """Added to every certainty, so that the certainties of a row cannot all be 0 (Sattler et al. 2021)."""
@@ -35,7 +35,7 @@ def certainties(
 
     Args:
         private: shape ``(n_private, k)``, coordinates of
-            :func:`consilience.numerics.feature_space.principal_directions`.
+            :func:`consilience.core.numerics.feature_space.principal_directions`.
         public: shape ``(n_public, k)``.
         regularization: λ > 0.
         noise: adds noise to w, given w and Δ, such as :meth:`.mechanisms.GaussianNoise.add`; none by default.

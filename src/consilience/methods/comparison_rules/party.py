@@ -1,6 +1,6 @@
 """Scores of rivals' rules: how likely each public row is one of the party's own, and second moments.
 
-Functions of a party's :class:`~consilience.party.row_scores.Scores`; each is computed once.
+Functions of a party's :class:`~consilience.core.party.row_scores.Scores`; each is computed once.
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ from typing import Any
 
 import numpy as np
 
-from consilience.errors import InvalidInput
-from consilience.messages.scores import LARGEST_LOG_ODDS
+from consilience.core.errors import InvalidInput
+from consilience.core.messages.scores import LARGEST_LOG_ODDS
+from consilience.core.numerics.randomness import stream
+from consilience.core.party.row_scores import Scores
+from consilience.core.validation.arrays import Array
 from consilience.methods.comparison_rules import membership
-from consilience.numerics.randomness import stream
-from consilience.party.row_scores import Scores
-from consilience.validation.arrays import Array
 
 
 def log_odds(scores: Scores, reference: str) -> Array:

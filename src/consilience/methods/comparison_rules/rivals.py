@@ -28,14 +28,14 @@ from typing import Literal
 import numpy as np
 from scipy.special import expit, softmax
 
-from consilience.aggregation.base import Aggregator, Stack, weighted_mean_of
-from consilience.aggregation.reliability import ESTIMATORS, RIDGE, Estimator
-from consilience.messages.scores import DensityRatios, LogOdds, RowCount, SubspaceLikeness
-from consilience.validation.arrays import Array
-from consilience.validation.numbers import check_choice, check_number
+from consilience.core.aggregation.base import Aggregator, Stack, weighted_mean_of
+from consilience.core.aggregation.density_ratio import ESTIMATORS, RIDGE, Estimator
+from consilience.core.messages.scores import DensityRatios, LogOdds, RowCount, SubspaceLikeness
+from consilience.core.validation.arrays import Array
+from consilience.core.validation.numbers import check_choice, check_number
 
 __all__ = ["ratios_alone", "fedgo", "dafkd", "fedd3a"]
-"""Rules that a configuration can name; :mod:`consilience.aggregation` hands them on."""
+"""Rules that a configuration can name; :mod:`consilience.core.aggregation` hands them on."""
 
 Reference = Literal["public", "generated"]
 REFERENCES = ("public", "generated")

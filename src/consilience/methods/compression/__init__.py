@@ -7,8 +7,8 @@ Compression of an exchange has four steps. Tasks, protocols and aggregators see 
     party        compress_replies  takes arrays out of replies, last before they leave
     coordinator  restore_replies   puts them back, first when they arrive
 
-:mod:`consilience.networks.base` calls the first, :mod:`consilience.tasks.outgoing` the two at a party, and
-:mod:`consilience.networks.incoming` the last.
+:mod:`consilience.core.networks.base` calls the first, :mod:`consilience.core.tasks.outgoing` the two at a
+party, and :mod:`consilience.core.networks.incoming` the last.
 
 :mod:`.codec` has the settings, :mod:`.compressed_messages` what travels and the four steps.
 :mod:`.row_coder`, :mod:`.number_coder` and :mod:`.byte_coder` have the bytes of tables, of other arrays, and

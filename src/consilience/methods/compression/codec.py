@@ -19,8 +19,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import fields
 from typing import Any
 
-from consilience.errors import InvalidInput, KnowledgeRefused
-from consilience.messages.message import message
+from consilience.core.errors import InvalidInput, KnowledgeRefused
+from consilience.core.messages.message import message
 
 
 @message

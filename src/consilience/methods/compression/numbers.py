@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from consilience.errors import InvalidInput, KnowledgeRefused
+from consilience.core.errors import InvalidInput, KnowledgeRefused
+from consilience.core.validation.arrays import Array
 from consilience.methods.compression.codec import Codec
-from consilience.validation.arrays import Array
 
 BLOCK = 1024
 """Numbers that share a least one and a step."""

@@ -6,16 +6,16 @@ import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from consilience.aggregation import Aggregator, Teacher
-from consilience.errors import InvalidInput
-from consilience.messages.replies import Replies
-from consilience.messages.schema import Agreement, Public
+from consilience.core.aggregation import Aggregator, Teacher
+from consilience.core.errors import InvalidInput
+from consilience.core.messages.replies import Replies
+from consilience.core.messages.schema import Agreement, Public
+from consilience.core.protocols.rounds import Round, Rounds, RoundState
+from consilience.core.tasks.base import NetworkView, Task, TaskGroup
+from consilience.core.validation.arrays import Array
 from consilience.methods.compression.codec import Codec
 from consilience.methods.compression.rows import RowCoder
 from consilience.methods.compression.stage import task_table
-from consilience.protocols.rounds import Round, Rounds, RoundState
-from consilience.tasks.base import NetworkView, Task, TaskGroup
-from consilience.validation.arrays import Array
 
 
 class CompressedNetwork:

@@ -11,10 +11,10 @@ from typing import Literal
 
 import numpy as np
 
-from consilience.errors import InvalidInput, KnowledgeRefused
+from consilience.core.errors import InvalidInput, KnowledgeRefused
+from consilience.core.validation.arrays import Array
+from consilience.core.validation.printing import prints_no_rows
 from consilience.methods.compression.codec import Codec
-from consilience.validation.arrays import Array
-from consilience.validation.printing import prints_no_rows
 
 TableForm = Literal["probabilities", "logits", "values", "scores"]
 

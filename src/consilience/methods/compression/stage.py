@@ -22,16 +22,16 @@ from typing import Any, get_args, get_origin, get_type_hints
 
 import numpy as np
 
-from consilience.errors import InvalidInput, KnowledgeRefused
-from consilience.messages.message import REGISTRY, Brief, fields, message
-from consilience.messages.schema import Agreement
-from consilience.messages.wire import encode
+from consilience.core.errors import InvalidInput, KnowledgeRefused
+from consilience.core.messages.message import REGISTRY, Brief, fields, message
+from consilience.core.messages.schema import Agreement
+from consilience.core.messages.wire import encode
+from consilience.core.validation.arrays import Array
+from consilience.core.validation.memory import check_memory
 from consilience.methods.compression.codec import Codec, read_codec
 from consilience.methods.compression.numbers import decode_numbers, encode_numbers, encoded_length
 from consilience.methods.compression.rows import RowCoder
 from consilience.methods.compression.zstd import compress, decompress
-from consilience.validation.arrays import Array
-from consilience.validation.memory import check_memory
 
 _MOST_RATIO, _SMALL = 256, 1 << 20
 """Arrays beside tables may take so many times the bytes that arrived in memory, and this number more."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from consilience.errors import KnowledgeRefused
+from consilience.core.errors import KnowledgeRefused
+from consilience.core.validation.arrays import Array
 from consilience.methods.compression.codec import Codec
-from consilience.validation.arrays import Array
 
 
 def compress(codec: Codec, content: bytes) -> Array:

@@ -9,9 +9,13 @@ from typing import Any, get_args
 
 import numpy as np
 
-from consilience.errors import InvalidInput, RunFailed
-from consilience.learners.base import Abilities, Learner, Phase
-from consilience.learners.targets import usable
+from consilience.core.errors import InvalidInput, RunFailed
+from consilience.core.learners.base import Abilities, Learner, Phase
+from consilience.core.learners.targets import usable
+from consilience.core.messages.columns import Schema
+from consilience.core.validation.arrays import Array
+from consilience.core.validation.labels import Kind
+from consilience.core.validation.numbers import check_choice, check_number
 from consilience.methods.functional_boosting.ensemble_weights import descent_weights
 from consilience.methods.functional_boosting.losses import (
     DIVERGED,
@@ -28,10 +32,6 @@ from consilience.methods.functional_boosting.weighted_ensemble import (
     write_arrays,
 )
 from consilience.models.files.transfer import TRUSTED, check_packing
-from consilience.validation.arrays import Array
-from consilience.validation.labels import Kind
-from consilience.validation.numbers import check_choice, check_number
-from consilience.validation.table_schema import Schema
 
 Query = Callable[[Learner, Array, Array, np.random.Generator], None]
 """A weak-learning oracle: trains a regression learner, in place, towards targets ``(n, n_outputs)``."""
@@ -50,9 +50,9 @@ class Boosted(Learner):
     cross-entropy), and its logits are f.
 
     Args:
-        weak: the weak learner, a regressor: anything that :func:`consilience.learners.as_learner` takes; or a
-            table ``{"name": …}`` with parameters, as in a configuration. A network is drawn anew for every
-            step.
+        weak: the weak learner, a regressor: anything that :func:`consilience.core.learners.as_learner` takes;
+            or a table ``{"name": …}`` with parameters, as in a configuration. A network is drawn anew for
+            every step.
         loss: ``"cross-entropy"``, ``"logistic"``, ``"squared"``, or a
             :class:`~consilience.methods.functional_boosting.losses.ConvexLoss`; by default cross-entropy for
             classification, squared for regression.

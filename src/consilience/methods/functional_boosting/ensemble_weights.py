@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from consilience.validation.arrays import Array
-from consilience.validation.numbers import check_number
+from consilience.core.validation.arrays import Array
+from consilience.core.validation.numbers import check_number
 
 
 def descent_weights(step_sizes: Sequence[float], ridge: float) -> Array:

@@ -6,8 +6,8 @@ import math
 
 import numpy as np
 
-from consilience.errors import InvalidInput
-from consilience.validation.arrays import Array
+from consilience.core.errors import InvalidInput
+from consilience.core.validation.arrays import Array
 
 HELD = 1 << 22
 """Distances held at a time: 32 MB."""

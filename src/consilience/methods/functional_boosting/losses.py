@@ -17,11 +17,11 @@ from typing import get_args
 
 import numpy as np
 
-from consilience.errors import InvalidInput, nearest
-from consilience.validation.arrays import Array
-from consilience.validation.labels import Kind
-from consilience.validation.numbers import check_choice
-from consilience.validation.printing import prints_no_rows
+from consilience.core.errors import InvalidInput, nearest
+from consilience.core.validation.arrays import Array
+from consilience.core.validation.labels import Kind
+from consilience.core.validation.numbers import check_choice
+from consilience.core.validation.printing import prints_no_rows
 
 DIVERGED = 1e3
 """A descent diverges when its objective exceeds this many times what it was at f = 0."""

@@ -52,9 +52,13 @@ from typing import Any, Literal
 
 import numpy as np
 
-from consilience.errors import InvalidInput, QuorumLost, RunFailed
-from consilience.messages.replies import Replies, SharedModel
-from consilience.messages.schema import Public
+from consilience.core.errors import InvalidInput, QuorumLost, RunFailed
+from consilience.core.messages.replies import Replies, SharedModel
+from consilience.core.messages.schema import Public
+from consilience.core.protocols.base import Round, Rounds, RoundState, check_options, protocol
+from consilience.core.protocols.sampling import participants
+from consilience.core.tasks.base import NetworkView
+from consilience.core.validation.numbers import check_choice, check_number
 from consilience.methods.functional_boosting.ensemble_weights import descent_weights, negligible
 from consilience.methods.functional_boosting.losses import DIVERGED
 from consilience.methods.functional_boosting.tasks import (
@@ -69,10 +73,6 @@ from consilience.methods.functional_boosting.tasks import (
     Student,
     WeakLearners,
 )
-from consilience.protocols.base import Round, Rounds, RoundState, check_options, protocol
-from consilience.protocols.sampling import participants
-from consilience.tasks.base import NetworkView
-from consilience.validation.numbers import check_choice, check_number
 
 SCHEDULES: Mapping[str, float] = {"heterogeneous": 4.0, "homogeneous": 2.0}
 """c of the step sizes ``η^{k,t} = c / (μ (tK + k + 1))``: Theorems 4.1 and 4.4, Theorem 4.3."""

@@ -11,13 +11,13 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from consilience.errors import InvalidInput, RunFailed
-from consilience.learners.targets import usable
+from consilience.core.errors import InvalidInput, RunFailed
+from consilience.core.learners.targets import usable
+from consilience.core.validation.arrays import Array
 from consilience.models.torch.batched.steps import batches_of
 from consilience.models.torch.learner import TorchLearner
 from consilience.models.torch.modules import forward_in_parts
 from consilience.models.torch.optimizer import TorchOptimizer
-from consilience.validation.arrays import Array
 
 Gradient = Callable[[Array], Array]
 

@@ -13,18 +13,18 @@ from dataclasses import replace
 
 import numpy as np
 
-from consilience.errors import InvalidInput, KnowledgeRefused
-from consilience.messages.base import Reply
-from consilience.messages.message import message
-from consilience.messages.replies import Receipt, SharedModel
-from consilience.messages.schema import Agreement, TaskLike
+from consilience.core.errors import InvalidInput, KnowledgeRefused
+from consilience.core.messages.base import Reply
+from consilience.core.messages.message import message
+from consilience.core.messages.replies import Receipt, SharedModel
+from consilience.core.messages.schema import Agreement, TaskLike
+from consilience.core.party.party import Party
+from consilience.core.tasks.base import Task
+from consilience.core.validation.arrays import Array
 from consilience.methods.functional_boosting.boosted import Boosted
 from consilience.methods.functional_boosting.weighted_ensemble import WeightedEnsemble
 from consilience.methods.model_exchange.tasks import shared_model
 from consilience.models.files.transfer import TRUSTED, unpack
-from consilience.party.party import Party
-from consilience.tasks.base import Task
-from consilience.validation.arrays import Array
 
 Function = WeightedEnsemble
 """f, a weighted sum of weak learners."""

@@ -17,12 +17,12 @@ from typing import Protocol
 
 import numpy as np
 
-from consilience.errors import InvalidInput, nearest
-from consilience.learners.base import Learner, Phase
+from consilience.core.errors import InvalidInput, nearest
+from consilience.core.learners.base import Learner, Phase
+from consilience.core.validation.arrays import Array
+from consilience.core.validation.numbers import check_number
+from consilience.core.validation.printing import prints_no_rows
 from consilience.methods.functional_boosting.lipschitz import lipschitz_constant
-from consilience.validation.arrays import Array
-from consilience.validation.numbers import check_number
-from consilience.validation.printing import prints_no_rows
 
 
 class Oracle(Protocol):

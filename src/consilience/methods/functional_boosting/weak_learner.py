@@ -6,9 +6,9 @@ import copy
 from collections.abc import Mapping
 from typing import Any
 
-from consilience.errors import InvalidInput
-from consilience.learners import as_learner, make
-from consilience.learners.base import Learner
+from consilience.core.errors import InvalidInput
+from consilience.core.learners import as_learner, make
+from consilience.core.learners.base import Learner
 from consilience.models.files.transfer import NETWORKS
 from consilience.models.files.trust import ForeignCode
 from consilience.models.files.vetting import EVERYWHERE

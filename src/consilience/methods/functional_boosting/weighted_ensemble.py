@@ -14,14 +14,14 @@ from numpy.typing import ArrayLike
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
-from consilience.errors import InvalidInput, KnowledgeRefused, RunFailed
-from consilience.learners import as_learner
-from consilience.learners.base import Learner
+from consilience.core.errors import InvalidInput, KnowledgeRefused, RunFailed
+from consilience.core.learners import as_learner
+from consilience.core.learners.base import Learner
+from consilience.core.validation.arrays import Array
 from consilience.methods.functional_boosting.ensemble_weights import negligible
 from consilience.methods.functional_boosting.losses import on_simplex
 from consilience.models.files.store import write_model
 from consilience.models.files.transfer import TRUSTED, pack, unpack
-from consilience.validation.arrays import Array
 
 BATCH = 4096
 """Rows predicted at a time."""
@@ -31,7 +31,7 @@ _BUILT: WeakValueDictionary[tuple[object, ...], Learner] = WeakValueDictionary()
 
 
 class Packed(Protocol):
-    """A model as it travels, such as a :class:`~consilience.messages.replies.SharedModel`."""
+    """A model as it travels, such as a :class:`~consilience.core.messages.replies.SharedModel`."""
 
     @property
     def about(self) -> str:
@@ -56,7 +56,7 @@ class WeightedEnsemble:
         InvalidInput: there are no models, or not one finite weight for each.
 
     Example:
-        >>> from consilience.learners import make
+        >>> from consilience.core.learners import make
         >>> X = np.arange(4.0)[:, None]
         >>> line = make("ridge", alpha=1e-9)
         >>> line.fit(X, 2 * X, rng=np.random.default_rng(0))
@@ -174,9 +174,9 @@ class WeightedEnsemble:
         """Train one model on the ensemble's predictions for ``X``.
 
         Args:
-            model: anything that :func:`consilience.learners.as_learner` takes. A regressor learns the sums; a
-                classifier these lifted alike in all columns until they sum to 1, of which the positive parts
-                are brought to sum 1 again: a signed sum of probabilities sums to anything.
+            model: anything that :func:`consilience.core.learners.as_learner` takes. A regressor learns the
+                sums; a classifier these lifted alike in all columns until they sum to 1, of which the
+                positive parts are brought to sum 1 again: a signed sum of probabilities sums to anything.
             X: inputs without labels, shape ``(n, ...)``, such as agents' own or public rows.
             rng: the only source of randomness.
         """

@@ -25,11 +25,11 @@ from dataclasses import dataclass
 import numpy as np
 import scipy.linalg
 
-from consilience.errors import InvalidInput
-from consilience.numerics.kernels import Kernel, check_definite, gram, kernel_of
-from consilience.validation.arrays import Array, unmasked
-from consilience.validation.numbers import check_number
-from consilience.validation.printing import prints_no_rows
+from consilience.core.errors import InvalidInput
+from consilience.core.numerics.kernels import Kernel, check_definite, gram, kernel_of
+from consilience.core.validation.arrays import Array, unmasked
+from consilience.core.validation.numbers import check_number
+from consilience.core.validation.printing import prints_no_rows
 
 Targets = tuple[Array, ...]
 """One array an agent, shape ``(N_a, k)``."""
@@ -75,7 +75,7 @@ class KernelAgents:
 
     Args:
         kernels: one for all agents, or one each; names or functions, as
-            :func:`consilience.numerics.kernels.kernel_of` takes them.
+            :func:`consilience.core.numerics.kernels.kernel_of` takes them.
         data: M ≥ 2 pairs ``(X^a, y^a)`` of shapes ``(N_a, d)`` and ``(N_a,)`` or ``(N_a, k)``.
         regularization: c ≥ 0, on the scale of kernel matrices divided by N.
 

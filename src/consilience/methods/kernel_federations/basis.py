@@ -7,10 +7,10 @@ from typing import Protocol
 import numpy as np
 import scipy.linalg
 
-from consilience.errors import InvalidInput
-from consilience.numerics.kernels import Kernel, gram, name_of
-from consilience.validation.arrays import Array
-from consilience.validation.numbers import check_number
+from consilience.core.errors import InvalidInput
+from consilience.core.numerics.kernels import Kernel, gram, name_of
+from consilience.core.validation.arrays import Array
+from consilience.core.validation.numbers import check_number
 
 _ROWS_AT_ONCE = 4096
 

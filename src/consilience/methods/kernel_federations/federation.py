@@ -10,14 +10,14 @@ from itertools import count, islice
 import numpy as np
 import scipy.linalg
 
-from consilience.aggregation import ConsensusUpdate, replace
-from consilience.errors import InvalidInput
+from consilience.core.aggregation import ConsensusUpdate, replace
+from consilience.core.errors import InvalidInput
+from consilience.core.numerics.kernels import Kernel
+from consilience.core.validation.arrays import Array
+from consilience.core.validation.numbers import check_number
+from consilience.core.validation.printing import prints_no_rows
 from consilience.methods.kernel_federations.gathered import Gathered, Points
 from consilience.methods.kernel_federations.models import Models
-from consilience.numerics.kernels import Kernel
-from consilience.validation.arrays import Array
-from consilience.validation.numbers import check_number
-from consilience.validation.printing import prints_no_rows
 
 JITTER = 1e-10
 
@@ -26,7 +26,7 @@ class KernelFederation:
     """Clients with kernel ridge regressions, and the public rows through which they teach one another.
 
     Args:
-        kernel: a name or a function, as :func:`consilience.numerics.kernels.kernel_of` takes it.
+        kernel: a name or a function, as :func:`consilience.core.numerics.kernels.kernel_of` takes it.
         clients: m pairs ``(X_j, y_j)`` of shapes ``(N_j, d)`` and ``(N_j,)`` or ``(N_j, k)``.
         public: X_p, shape ``(N_p, d)``, no row twice.
         regularization: λ > 0.

@@ -8,11 +8,17 @@ from typing import Any, Generic, TypeVar
 
 import numpy as np
 
-from consilience.errors import InvalidInput
+from consilience.core.errors import InvalidInput
+from consilience.core.numerics.kernels import (
+    Kernel,
+    check_definite,
+    check_distinct,
+    gram,
+    kernel_of,
+)
+from consilience.core.validation.arrays import Array, unmasked
+from consilience.core.validation.printing import prints_no_rows
 from consilience.methods.kernel_federations.basis import Basis, Exact, Nystrom
-from consilience.numerics.kernels import Kernel, check_definite, check_distinct, gram, kernel_of
-from consilience.validation.arrays import Array, unmasked
-from consilience.validation.printing import prints_no_rows
 
 T = TypeVar("T")
 

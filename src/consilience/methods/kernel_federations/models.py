@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from consilience.core.validation.arrays import Array
+from consilience.core.validation.printing import prints_no_rows
 from consilience.methods.kernel_federations.gathered import Gathered, Points
-from consilience.validation.arrays import Array
-from consilience.validation.printing import prints_no_rows
 
 
 @prints_no_rows

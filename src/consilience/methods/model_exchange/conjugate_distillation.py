@@ -39,9 +39,19 @@ from typing import Any
 
 import numpy as np
 
-from consilience.errors import InvalidInput, QuorumLost
-from consilience.messages.replies import Replies, SharedModel
-from consilience.messages.schema import Public
+from consilience.core.errors import InvalidInput, QuorumLost
+from consilience.core.messages.replies import Replies, SharedModel
+from consilience.core.messages.schema import Public
+from consilience.core.protocols.base import (
+    Round,
+    Rounds,
+    RoundState,
+    check_options,
+    check_several,
+    protocol,
+)
+from consilience.core.tasks.base import NetworkView, Task
+from consilience.core.validation.arrays import Array
 from consilience.methods.model_exchange.tasks import (
     CheckKernel,
     Direction,
@@ -51,16 +61,6 @@ from consilience.methods.model_exchange.tasks import (
     Solution,
     Start,
 )
-from consilience.protocols.base import (
-    Round,
-    Rounds,
-    RoundState,
-    check_options,
-    check_several,
-    protocol,
-)
-from consilience.tasks.base import NetworkView, Task
-from consilience.validation.arrays import Array
 
 
 @protocol(

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import copy
 
-from consilience.learners import Learner
+from consilience.core.learners import Learner
+from consilience.core.party.agreement import checked_answers
+from consilience.core.party.trainer import Training
+from consilience.core.validation.arrays import Array
 from consilience.models.files.transfer import check_packing, check_rows, pack, unpack
-from consilience.party.agreement import checked_answers
-from consilience.party.training import Training
-from consilience.validation.arrays import Array
 
 
 class ModelSharing(Training):

@@ -32,11 +32,10 @@ Deviations
 
 from __future__ import annotations
 
-from consilience.errors import InvalidInput, QuorumLost
-from consilience.messages.replies import Replies, SharedModel
-from consilience.messages.schema import Public
-from consilience.methods.model_exchange.tasks import TrainTowards
-from consilience.protocols.base import (
+from consilience.core.errors import InvalidInput, QuorumLost
+from consilience.core.messages.replies import Replies, SharedModel
+from consilience.core.messages.schema import Public
+from consilience.core.protocols.base import (
     Round,
     Rounds,
     RoundState,
@@ -44,8 +43,9 @@ from consilience.protocols.base import (
     check_several,
     protocol,
 )
-from consilience.tasks.base import NetworkView
-from consilience.tasks.lifecycle import CheckSharing
+from consilience.core.tasks.base import NetworkView
+from consilience.core.tasks.lifecycle import CheckSharing
+from consilience.methods.model_exchange.tasks import TrainTowards
 
 
 @protocol(exchanges="models", also_called=("avgkd",))

@@ -10,8 +10,10 @@ from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
-from consilience.errors import InvalidInput, RunFailed
-from consilience.learners.base import Learner
+from consilience.core.errors import InvalidInput, RunFailed
+from consilience.core.learners.base import Learner
+from consilience.core.validation.arrays import Array
+from consilience.core.validation.printing import prints_no_rows
 from consilience.methods.functional_boosting.weighted_ensemble import (
     BATCH,
     Packed,
@@ -20,13 +22,12 @@ from consilience.methods.functional_boosting.weighted_ensemble import (
     write_arrays,
 )
 from consilience.models.files.transfer import TRUSTED
-from consilience.validation.arrays import Array
-from consilience.validation.printing import prints_no_rows
 
 
 @runtime_checkable
 class SentModel(Packed, Protocol):
-    """A packed model that says whose it is, such as a :class:`~consilience.messages.replies.SharedModel`."""
+    """A packed model that says whose it is, such as a
+    :class:`~consilience.core.messages.replies.SharedModel`."""
 
     @property
     def party(self) -> str:
@@ -38,7 +39,7 @@ class SentModel(Packed, Protocol):
 
 
 class Answered(Protocol):
-    """The replies of a round, such as :class:`~consilience.messages.replies.Replies`."""
+    """The replies of a round, such as :class:`~consilience.core.messages.replies.Replies`."""
 
     @property
     def answers(self) -> Mapping[str, tuple[Any, ...]]:
@@ -170,7 +171,7 @@ class SignedEnsemble:
         ``Model(student, ensemble.classes)`` answers with names of classes.
 
         Args:
-            model: anything that :func:`consilience.learners.as_learner` takes.
+            model: anything that :func:`consilience.core.learners.as_learner` takes.
             X: public rows, shape ``(n, ...)``.
             rng: the only source of randomness.
         """

@@ -10,15 +10,15 @@ from typing import Any
 
 import numpy as np
 
-from consilience.errors import InvalidInput, KnowledgeRefused
-from consilience.learners import Learner
-from consilience.messages.base import Reply
-from consilience.messages.message import message
-from consilience.messages.replies import Receipt, SharedModel
-from consilience.messages.schema import Agreement, TaskLike
-from consilience.party.party import Party
-from consilience.tasks.base import Task
-from consilience.validation.arrays import Array
+from consilience.core.errors import InvalidInput, KnowledgeRefused
+from consilience.core.learners import Learner
+from consilience.core.messages.base import Reply
+from consilience.core.messages.message import message
+from consilience.core.messages.replies import Receipt, SharedModel
+from consilience.core.messages.schema import Agreement, TaskLike
+from consilience.core.party.party import Party
+from consilience.core.tasks.base import Task
+from consilience.core.validation.arrays import Array
 
 
 def shared_model(

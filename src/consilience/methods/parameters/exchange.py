@@ -14,10 +14,14 @@ import numpy as np
 from safetensors import SafetensorError
 from safetensors.numpy import load, load_file
 
-from consilience.errors import InvalidInput, RunFailed
-from consilience.messages.replies import Replies
-from consilience.messages.schema import LARGEST
-from consilience.messages.sums import Weights
+from consilience.core.errors import InvalidInput, RunFailed
+from consilience.core.messages.replies import Replies
+from consilience.core.messages.schema import LARGEST
+from consilience.core.messages.sums import Weights
+from consilience.core.protocols.base import RoundState
+from consilience.core.tasks.base import NetworkView
+from consilience.core.validation.arrays import Array
+from consilience.core.validation.numbers import check_choice
 from consilience.methods.parameters.flat_parameters import Parametric
 from consilience.methods.parameters.tasks import (
     AdoptParameters,
@@ -26,10 +30,6 @@ from consilience.methods.parameters.tasks import (
     Parameters,
     SendParameters,
 )
-from consilience.protocols.base import RoundState
-from consilience.tasks.base import NetworkView
-from consilience.validation.arrays import Array
-from consilience.validation.numbers import check_choice
 
 
 def initialise(
@@ -83,7 +83,7 @@ def broadcast(
         where: the protocol, for errors.
 
     Raises:
-        RunFailed: the parameters are NaN, or beyond :data:`~consilience.messages.schema.LARGEST`.
+        RunFailed: the parameters are NaN, or beyond :data:`~consilience.core.messages.schema.LARGEST`.
     """
     if not np.abs(values).max() <= LARGEST:  # nor is NaN
         raise RunFailed(
@@ -113,7 +113,7 @@ def average(replies: Replies, weights: Weights, precision: Any) -> Array:
 
 
 def check_weights(weights: str, *, where: str) -> None:
-    """Raise ``InvalidInput`` on another weighting than :data:`~consilience.messages.sums.Weights`."""
+    """Raise ``InvalidInput`` on another weighting than :data:`~consilience.core.messages.sums.Weights`."""
     check_choice("weights", weights, get_args(Weights), where=where)
 
 

@@ -42,8 +42,12 @@ from typing import Any
 
 import numpy as np
 
-from consilience.messages.schema import Public
-from consilience.messages.sums import Weights
+from consilience.core.messages.schema import Public
+from consilience.core.messages.sums import Weights
+from consilience.core.protocols.base import Round, Rounds, RoundState, check_options, protocol
+from consilience.core.protocols.sampling import participants
+from consilience.core.tasks.base import NetworkView
+from consilience.core.validation.numbers import check_number
 from consilience.methods.parameters.exchange import (
     average,
     broadcast,
@@ -52,10 +56,6 @@ from consilience.methods.parameters.exchange import (
     stale_parameters,
 )
 from consilience.methods.parameters.tasks import Parameters, TrainDynamically
-from consilience.protocols.base import Round, Rounds, RoundState, check_options, protocol
-from consilience.protocols.sampling import participants
-from consilience.tasks.base import NetworkView
-from consilience.validation.numbers import check_number
 
 
 @protocol(exchanges="parameters", also_called=("feddyn", "fedpd"))

@@ -41,9 +41,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from consilience.errors import InvalidInput, QuorumLost
-from consilience.messages.schema import Public
-from consilience.messages.sums import Weights
+from consilience.core.errors import InvalidInput, QuorumLost
+from consilience.core.messages.schema import Public
+from consilience.core.messages.sums import Weights
+from consilience.core.protocols.base import Round, Rounds, RoundState, check_options, protocol
+from consilience.core.protocols.sampling import participants
+from consilience.core.tasks.base import NetworkView
+from consilience.core.validation.arrays import Array
 from consilience.methods.parameters.exchange import (
     broadcast,
     check_weights,
@@ -56,10 +60,6 @@ from consilience.methods.parameters.tasks import (
     Parameters,
     TrainParameters,
 )
-from consilience.protocols.base import Round, Rounds, RoundState, check_options, protocol
-from consilience.protocols.sampling import participants
-from consilience.tasks.base import NetworkView
-from consilience.validation.arrays import Array
 
 
 @protocol(exchanges="parameters", needs_public=True)

@@ -12,12 +12,12 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from consilience.errors import InvalidInput, RunFailed
-from consilience.learners.base import (
+from consilience.core.errors import InvalidInput, RunFailed
+from consilience.core.learners.base import (
     Parametric as Parametric,  # protocols, which see no learners, too
 )
-from consilience.party.party import Party
-from consilience.validation.arrays import Array
+from consilience.core.party.party import Party
+from consilience.core.validation.arrays import Array
 
 
 def learner_of(party: Party) -> Parametric:

@@ -10,12 +10,16 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from consilience.errors import InvalidInput, KnowledgeRefused
-from consilience.messages.base import Reply, check_count, check_reach
-from consilience.messages.message import message
-from consilience.messages.replies import Receipt
-from consilience.messages.schema import Agreement, TaskLike
-from consilience.messages.sums import Weights, party_weights, weighted_sum
+from consilience.core.errors import InvalidInput, KnowledgeRefused
+from consilience.core.messages.base import Reply, check_count, check_reach
+from consilience.core.messages.message import message
+from consilience.core.messages.replies import Receipt
+from consilience.core.messages.schema import Agreement, TaskLike
+from consilience.core.messages.sums import Weights, party_weights, weighted_sum
+from consilience.core.party.party import Party
+from consilience.core.tasks.base import Task
+from consilience.core.validation.arrays import Array
+from consilience.core.validation.numbers import check_number
 from consilience.methods.functional_boosting.losses import softmax
 from consilience.methods.parameters.flat_parameters import (
     flatten,
@@ -27,10 +31,6 @@ from consilience.methods.parameters.flat_parameters import (
     remember,
     unflatten_trainable,
 )
-from consilience.party.party import Party
-from consilience.tasks.base import Task
-from consilience.validation.arrays import Array
-from consilience.validation.numbers import check_number
 
 # --- what travels ---------------------------------------------------------------------------------------
 

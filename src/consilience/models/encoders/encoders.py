@@ -1,6 +1,6 @@
 """Encoders: features of rows that were learned elsewhere, from large collections that no party has.
 
-Parties compare rows by them (:mod:`consilience.numerics.feature_space`), and models may read them
+Parties compare rows by them (:mod:`consilience.core.numerics.feature_space`), and models may read them
 (:mod:`consilience.models.encoders.transformer`). Files come with packages of Python's registry, which nothing
 here downloads; of these packages data alone are read, and no code is run.
 """
@@ -19,12 +19,12 @@ from typing import Any
 
 import numpy as np
 
-from consilience.errors import InvalidInput, MissingExtra, nearest
+from consilience.core.errors import InvalidInput, MissingExtra, nearest
+from consilience.core.messages.columns import Schema
+from consilience.core.numerics.encoder import Encoder, check_encoder
+from consilience.core.validation.arrays import Array
 from consilience.models.files.trust import ForeignCode, find, trusted
-from consilience.numerics.encoder import Encoder, check_encoder
 from consilience.tables.table import Table
-from consilience.validation.arrays import Array
-from consilience.validation.table_schema import Schema
 
 
 @dataclass(frozen=True)
@@ -65,11 +65,12 @@ def find_encoder(encoder: Encoder | str) -> Encoder:
 
     Args:
         encoder: a name of :data:`ENCODERS`; an import path, ``"package.module:name"``, of a callable or of a
-            class of such, inside of :func:`consilience.learners.trusting` alone; or the callable itself.
+            class of such, inside of :func:`consilience.core.learners.trusting` alone; or the callable itself.
 
     Raises:
         InvalidInput: an unknown name, with the nearest known one, or no encoder.
-        ForeignCode: an import path outside of :func:`consilience.learners.trusting`; it was not imported.
+        ForeignCode: an import path outside of :func:`consilience.core.learners.trusting`; it was not
+            imported.
         MissingExtra: its package is not installed.
     """
     if not isinstance(encoder, str):

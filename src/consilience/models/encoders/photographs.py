@@ -12,11 +12,11 @@ from safetensors.torch import load_file, save
 from torch import Tensor
 from torch.nn.functional import conv2d, interpolate, pad
 
-from consilience.errors import InvalidInput
-from consilience.files import write_whole
+from consilience.core.errors import InvalidInput
+from consilience.core.files import write_whole
+from consilience.core.validation.arrays import Array
 from consilience.models.encoders.encoders import RowEncoder, packaged
 from consilience.models.torch.images import layout_of
-from consilience.validation.arrays import Array
 
 SIDE = 96
 """Pixels a side that pictures are brought to. On CIFAR-10 a logistic regression of 1,000 rows has 0.59 at 64

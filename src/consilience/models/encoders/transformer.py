@@ -6,8 +6,8 @@ from typing import Any
 
 from sklearn.base import BaseEstimator, TransformerMixin
 
+from consilience.core.validation.arrays import Array
 from consilience.models.encoders.encoders import find_encoder
-from consilience.validation.arrays import Array
 
 
 class Encoded(TransformerMixin, BaseEstimator):  # type: ignore[misc]

@@ -14,8 +14,9 @@ from typing import Any
 import numpy as np
 from safetensors import SafetensorError
 
-from consilience.errors import InvalidInput, RunFailed
-from consilience.files import write_whole
+from consilience.core.errors import InvalidInput, RunFailed
+from consilience.core.files import write_whole
+from consilience.core.validation.memory import check_memory
 from consilience.models.files.vetting import (
     PACKAGES,
     found_at,
@@ -24,11 +25,10 @@ from consilience.models.files.vetting import (
     unsound,
     vetted,
 )
-from consilience.validation.memory import check_memory
 
 
 def write_model(path: Path, content: bytes | Callable[[Path], object]) -> None:
-    """Write a model's file whole or not at all, as :func:`consilience.files.write_whole` does.
+    """Write a model's file whole or not at all, as :func:`consilience.core.files.write_whole` does.
 
     Raises:
         RunFailed: the file cannot be written (full disk, no such folder, no permission).

@@ -16,11 +16,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from consilience.errors import ConsilienceError, InvalidInput, KnowledgeRefused
-from consilience.files import temporary_file
-from consilience.learners.base import Learner
-from consilience.learners.sklearn.estimators import make_of
-from consilience.learners.sklearn.learner import SklearnLearner
+from consilience.core.errors import ConsilienceError, InvalidInput, KnowledgeRefused
+from consilience.core.files import temporary_file
+from consilience.core.learners.base import Learner
+from consilience.core.learners.sklearn.estimators import make_of
+from consilience.core.learners.sklearn.learner import SklearnLearner
 from consilience.models.files.store import blob_of, read
 from consilience.models.files.trust import find
 from consilience.models.files.vetting import PACKAGES, parts
@@ -212,7 +212,7 @@ def _built(
         if described["model"].startswith("sksurv."):
             return SurvivalLearner(model), data[length:]
         return SklearnLearner(model, kind=described["kind"]), data[length:]
-    from consilience.learners import TorchRecipe, as_learner
+    from consilience.core.learners import TorchRecipe, as_learner
 
     name = str(described["model"])
     module = name.partition(":")[0]

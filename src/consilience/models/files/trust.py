@@ -19,7 +19,7 @@ from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 from typing import Any
 
-from consilience.errors import InvalidInput
+from consilience.core.errors import InvalidInput
 from consilience.models.files.vetting import PACKAGES
 
 
@@ -54,7 +54,7 @@ class ForeignCode(InvalidInput):
             f"it would import and run {path!r}, which is no model of {', '.join(PACKAGES)}",
             where=field if file is None else f"{file}: {field}",
             mend="If you know that code and trust whoever wrote this: --trust\n"
-            "  (in Python: with consilience.learners.trusting(): …)",
+            "  (in Python: with consilience.core.learners.trusting(): …)",
         )
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -89,8 +89,9 @@ def trusting(
 ) -> Iterator[None]:
     """Trust names: inside of the block, models are imported and called wherever their code is from.
 
-    It holds for every function of consilience that makes models by name: :func:`consilience.learners.make`,
-    :func:`consilience.lab.experiments.start`, :func:`consilience.lab.experiments.resume`, ….
+    It holds for every function of consilience that makes models by name:
+    :func:`consilience.core.learners.make`, :func:`consilience.lab.experiments.start`,
+    :func:`consilience.lab.experiments.resume`, ….
 
     Args:
         yes: ``False`` takes it back.
@@ -98,7 +99,7 @@ def trusting(
         names: the import paths and packages that are trusted, and no others; by default all.
 
     Example:
-        >>> from consilience.learners import make
+        >>> from consilience.core.learners import make
         >>> with trusting():
         ...     learner = make("my_models:Centre")  # doctest: +SKIP
     """

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 import torch
 from torch import Tensor, nn
 
-from consilience.errors import ForeignValue, InvalidInput
+from consilience.core.errors import ForeignValue, InvalidInput
 from consilience.models.torch.recipe import Precision
 
 _OFF = {"float32": 1e-2, "bfloat16": 0.1}

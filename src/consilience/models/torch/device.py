@@ -9,9 +9,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from consilience.errors import InvalidInput
+from consilience.core.errors import InvalidInput
+from consilience.core.validation.arrays import Array
 from consilience.models.torch.recipe import Precision, TorchRecipe
-from consilience.validation.arrays import Array
 
 
 def device_of(recipe: TorchRecipe, *, where: str) -> torch.device:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from consilience.errors import InvalidInput
+from consilience.core.errors import InvalidInput
 from consilience.models.torch.recipe import Augmentation
 
 

@@ -12,9 +12,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from consilience.errors import ConsilienceError, InvalidInput, RunFailed
-from consilience.learners.base import Abilities, GradientCorrection, Learner, Phase, Steps
-from consilience.learners.targets import usable
+from consilience.core.errors import ConsilienceError, InvalidInput, RunFailed
+from consilience.core.learners.base import Abilities, GradientCorrection, Learner, Phase, Steps
+from consilience.core.learners.targets import usable
+from consilience.core.validation.arrays import Array
+from consilience.core.validation.labels import Kind
 from consilience.models.files.store import write_model
 from consilience.models.torch.batched.engine import Prediction, Training
 from consilience.models.torch.batched.steps import Job
@@ -37,8 +39,6 @@ from consilience.models.torch.training import (
     train_to_the_end,
 )
 from consilience.privacy.accounting.dp_sgd import check_bounded, train_with_noise
-from consilience.validation.arrays import Array
-from consilience.validation.labels import Kind
 
 _LARGEST_ROW = 2**26
 """Numbers in an input, such as 400 × 400 × 400: more than this a file may not ask room for."""

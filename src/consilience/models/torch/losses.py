@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from consilience.validation.labels import Kind
+from consilience.core.validation.labels import Kind
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from consilience.errors import ConsilienceError, InvalidInput, RunFailed
+from consilience.core.errors import ConsilienceError, InvalidInput, RunFailed
+from consilience.core.validation.arrays import Array
 from consilience.models.torch.batched.architecture import first_of
 from consilience.models.torch.batched.steps import PREDICT_ROWS
 from consilience.models.torch.contract import check_contract, copied, only_tensor
@@ -24,7 +25,6 @@ from consilience.models.torch.device import (
 )
 from consilience.models.torch.images import check_augmentation
 from consilience.models.torch.recipe import Precision, TorchRecipe
-from consilience.validation.arrays import Array
 
 Factory = Callable[[tuple[int, ...], int], nn.Module]
 """Makes a module for inputs of a shape (without the row axis) and a number of outputs."""

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 from torch import nn
 
-from consilience.errors import InvalidInput
+from consilience.core.errors import InvalidInput
+from consilience.core.validation.numbers import check_choice, check_number, check_numbers
 from consilience.models.torch.layers import (
     NORMS,
     MaxPool,
@@ -20,7 +21,6 @@ from consilience.models.torch.layers import (
 )
 from consilience.models.torch.modules import Factory
 from consilience.models.torch.words import WordBag
-from consilience.validation.numbers import check_choice, check_number, check_numbers
 
 
 def mlp(*, hidden: Sequence[int] = (64,)) -> Factory:

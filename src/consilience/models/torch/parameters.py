@@ -9,9 +9,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from consilience.errors import InvalidInput
-from consilience.learners.base import GradientCorrection
-from consilience.validation.arrays import Array
+from consilience.core.errors import InvalidInput
+from consilience.core.learners.base import GradientCorrection
+from consilience.core.validation.arrays import Array
 
 
 def floating_tensors(module: nn.Module) -> dict[str, Tensor]:

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any, Literal, get_args
 
-from consilience.errors import InvalidInput, nearest
-from consilience.validation.numbers import check_choice, check_flag, check_number
+from consilience.core.errors import InvalidInput, nearest
+from consilience.core.validation.numbers import check_choice, check_flag, check_number
 
 Optimizer = Literal["adam", "adamw", "sgd"]
 LossName = Literal["cross-entropy", "mse"]

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from consilience.core.validation.arrays import Array
 from consilience.models.torch.batched.steps import Job, Judge, batches_of
 from consilience.models.torch.device import forward
 from consilience.models.torch.images import augmented
@@ -16,7 +17,6 @@ from consilience.models.torch.modules import forward_in_parts
 from consilience.models.torch.optimizer import TorchOptimizer
 from consilience.models.torch.parameters import all_finite, corrector
 from consilience.models.torch.recipe import Augmentation
-from consilience.validation.arrays import Array
 
 SPELL, PATIENCE, MOST = 5, 2, 20
 """Epochs of a spell of distillation, spells without a lower loss that end it, and spells at most."""

@@ -12,9 +12,9 @@ import numpy as np
 from safetensors import SafetensorError
 from torch import Tensor, nn
 
-from consilience.errors import InvalidInput, MissingExtra
+from consilience.core.errors import InvalidInput, MissingExtra
+from consilience.core.validation.arrays import Array
 from consilience.models.torch.modules import Factory
-from consilience.validation.arrays import Array
 
 _NEEDED = ("config.json", "model.safetensors")
 

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from consilience.validation.arrays import Array
+from consilience.core.validation.arrays import Array
 
 _FIRST_LENGTH = 0.1
 """Of a normal draw; chosen on held-out rows of TREC."""

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
-from consilience.errors import InvalidInput
+from consilience.core.errors import InvalidInput
+from consilience.core.validation.numbers import check_choice, check_number
 from consilience.lab.config.options import check_arguments
 from consilience.privacy.accounting.losses import Adjacency, NoisyTraining, PrivacyLoss, gaussian_mu
-from consilience.validation.numbers import check_choice, check_number
 
 Noise = Literal["own", "shared"]
 """Noise on class sums: enough by itself, or together with that of the other parties of a secure sum."""

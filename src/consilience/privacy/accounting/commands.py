@@ -52,8 +52,9 @@ def plan(
 ) -> None:
     """Say what ε buys with each mechanism, and simulate it on the public rows."""
     with handle_errors(debug):
+        from consilience.core.messages.schema import Public
+        from consilience.core.validation.numbers import check_choice
         from consilience.lab.data import read_rows
-        from consilience.messages.schema import Public
         from consilience.privacy.accounting.budget import Budget
         from consilience.privacy.class_sums.plan import (
             plan_others,
@@ -61,7 +62,6 @@ def plan(
             simulate_others,
         )
         from consilience.privacy.class_sums.sums import Features
-        from consilience.validation.numbers import check_choice
 
         check_target(json_to)
         check_choice("features", features or "directions", get_args(Features), where="privacy plan")
@@ -123,7 +123,7 @@ def audit(
     with handle_errors(debug):
         from dataclasses import asdict
 
-        from consilience.errors import RunFailed
+        from consilience.core.errors import RunFailed
         from consilience.privacy.accounting.budget import Budget
         from consilience.privacy.attacks.audit import audit as audited
 

@@ -22,12 +22,12 @@ from scipy.special import ndtri
 from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 
-from consilience.errors import InvalidInput
+from consilience.core.errors import InvalidInput
+from consilience.core.numerics.randomness import NoiseSource
+from consilience.core.validation.arrays import Array
 from consilience.models.torch.losses import TorchLoss
 from consilience.models.torch.optimizer import TorchOptimizer
 from consilience.models.torch.recipe import TorchRecipe
-from consilience.numerics.randomness import NoiseSource
-from consilience.validation.arrays import Array
 
 _NUMBERS = 2**24
 """Numbers of rows' gradients that are in memory at a time, but for those of one unit."""

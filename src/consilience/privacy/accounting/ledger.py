@@ -35,10 +35,10 @@ import numpy as np
 from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
-from consilience.errors import InvalidInput, RunFailed
-from consilience.files import FORMAT, check_format, force, private_folder, write_whole
+from consilience.core.errors import InvalidInput, RunFailed
+from consilience.core.files import FORMAT, check_format, force, private_folder, write_whole
+from consilience.core.validation.arrays import Array
 from consilience.privacy.accounting.losses import PrivacyLoss
-from consilience.validation.arrays import Array
 
 BEGINNING = "0" * 64
 """What stands for the line before the first."""

@@ -28,9 +28,9 @@ from typing import Literal, get_args
 import numpy as np
 from scipy.special import gammaln, log_ndtr, logsumexp
 
-from consilience.errors import InvalidInput
-from consilience.validation.arrays import Array
-from consilience.validation.numbers import check_choice, check_number
+from consilience.core.errors import InvalidInput
+from consilience.core.validation.arrays import Array
+from consilience.core.validation.numbers import check_choice, check_number
 
 Adjacency = Literal["add-remove", "replace"]
 """Neighbouring data: with and without one unit, or with another one in its place."""

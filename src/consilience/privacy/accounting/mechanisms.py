@@ -17,14 +17,14 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from consilience.errors import InvalidInput
-from consilience.messages.schema import Agreement
-from consilience.messages.wire import encode
-from consilience.numerics.randomness import SystemNoise
+from consilience.core.errors import InvalidInput
+from consilience.core.messages.schema import Agreement
+from consilience.core.messages.wire import encode
+from consilience.core.numerics.randomness import SystemNoise
+from consilience.core.validation.arrays import Array
+from consilience.core.validation.numbers import check_number
 from consilience.privacy.accounting.ledger import Release
 from consilience.privacy.accounting.losses import Adjacency, PrivacyLoss, gaussian_mu
-from consilience.validation.arrays import Array
-from consilience.validation.numbers import check_number
 
 
 @dataclass(frozen=True)

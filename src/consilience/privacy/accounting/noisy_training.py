@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from consilience.errors import InvalidInput, KnowledgeRefused
-from consilience.party.rows import target_rows
+from consilience.core.errors import InvalidInput, KnowledgeRefused
+from consilience.core.party.rows import target_rows
+from consilience.core.validation.arrays import Array
 from consilience.privacy.accounting.ledger import Release
-from consilience.validation.arrays import Array
 
 if TYPE_CHECKING:
-    from consilience.party.party import Party
-    from consilience.party.training import Training
+    from consilience.core.party.party import Party
+    from consilience.core.party.trainer import Training
 
 WITH_NOISE = "trained with noise"
 """What a party's memory holds while its network comes of the release and of public rows alone."""

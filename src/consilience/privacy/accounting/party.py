@@ -8,17 +8,17 @@ from typing import Any
 
 import numpy as np
 
-from consilience.errors import InvalidInput
-from consilience.learners import Learner
-from consilience.messages.replies import Predictions
-from consilience.numerics.outcomes import Outcome
-from consilience.numerics.randomness import NoiseSource, SystemNoise
+from consilience.core.errors import InvalidInput
+from consilience.core.learners import Learner
+from consilience.core.messages.replies import Predictions
+from consilience.core.numerics.outcomes import Outcome
+from consilience.core.numerics.randomness import NoiseSource, SystemNoise
+from consilience.core.validation.arrays import Array
+from consilience.core.validation.labels import Kind
 from consilience.privacy.accounting.budget import Budget
 from consilience.privacy.accounting.losses import NoisyTraining
 from consilience.privacy.accounting.stage import Privacy
 from consilience.privacy.class_sums.party import SumsNoise
-from consilience.validation.arrays import Array
-from consilience.validation.labels import Kind
 
 
 class Protected:

@@ -1,6 +1,7 @@
 """Privacy of what leaves a party: noise on arrays, and an accountant of the privacy loss.
 
-Every reply passes a party's :class:`Privacy` on its way out (:mod:`consilience.tasks.outgoing`). It holds
+Every reply passes a party's :class:`Privacy` on its way out (:mod:`consilience.core.tasks.outgoing`). It
+holds
 
 - mechanisms (:class:`.Mechanism`), at most one for each kind of reply, that clip and add noise;
 - the accountant (:class:`Accountant`), which adds up the privacy losses of all releases
@@ -29,15 +30,15 @@ from typing import Any
 
 import numpy as np
 
-from consilience.errors import InvalidInput, KnowledgeRefused
-from consilience.messages.base import PartyMessage
-from consilience.messages.schema import Agreement
-from consilience.messages.wire import decode, encode
+from consilience.core.errors import InvalidInput, KnowledgeRefused
+from consilience.core.messages.base import PartyMessage
+from consilience.core.messages.schema import Agreement
+from consilience.core.messages.wire import decode, encode
+from consilience.core.validation.arrays import Array
 from consilience.privacy.accounting.budget import Budget
 from consilience.privacy.accounting.ledger import PrivacyLedger, Release, lacks
 from consilience.privacy.accounting.losses import PrivacyLoss
 from consilience.privacy.accounting.mechanisms import Mechanism
-from consilience.validation.arrays import Array
 
 
 class BudgetExceeded(KnowledgeRefused):

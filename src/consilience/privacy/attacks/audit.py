@@ -30,22 +30,22 @@ from scipy.optimize import brentq
 from scipy.special import betaincinv, expit, ndtri
 from scipy.stats import binom
 
-from consilience.errors import RunFailed
-from consilience.messages.replies import Failure
-from consilience.messages.wire import decode, encode
+from consilience.core.errors import RunFailed
+from consilience.core.messages.replies import Failure
+from consilience.core.messages.wire import decode, encode
+from consilience.core.networks.incoming import decode_reply
+from consilience.core.numerics.randomness import NoiseSource, SystemNoise, stream
+from consilience.core.party.party import Party
+from consilience.core.tasks.outgoing import reply_of
+from consilience.core.validation.arrays import Array
+from consilience.core.validation.numbers import check_choice, check_number
 from consilience.methods.compression.stage import open_request
-from consilience.networks.incoming import decode_reply
-from consilience.numerics.randomness import NoiseSource, SystemNoise, stream
-from consilience.party.party import Party
 from consilience.privacy.accounting.budget import Budget
 from consilience.privacy.accounting.losses import gaussian_epsilon
 from consilience.privacy.accounting.stage import Privacy
 from consilience.privacy.attacks.canaries import CANARIES, CLASSES, joined, question_of_sums
 from consilience.privacy.class_sums.sums import SCALE
 from consilience.privacy.class_sums.tasks import features_by
-from consilience.tasks.outgoing import reply_of
-from consilience.validation.arrays import Array
-from consilience.validation.numbers import check_choice, check_number
 
 _WIDE = 400
 """Features in the one run."""

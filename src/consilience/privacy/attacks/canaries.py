@@ -20,24 +20,24 @@ from typing import Any
 
 import numpy as np
 
-from consilience.errors import InvalidInput
-from consilience.federation.forming import negotiate
-from consilience.learners import Learner, make
-from consilience.messages.schema import Public
-from consilience.messages.scores import Certainties, ClassSums
-from consilience.messages.wire import decode, encode
-from consilience.numerics.randomness import stream
-from consilience.party.party import Party
+from consilience.core.errors import InvalidInput
+from consilience.core.federation.forming import negotiate
+from consilience.core.learners import Learner, make
+from consilience.core.messages.schema import Public
+from consilience.core.messages.scores import Certainties, ClassSums
+from consilience.core.messages.wire import decode, encode
+from consilience.core.numerics.randomness import stream
+from consilience.core.party.party import Party
+from consilience.core.tasks.base import Task
+from consilience.core.tasks.lifecycle import Describe
+from consilience.core.tasks.outgoing import reply_of
+from consilience.core.tasks.predictions import FitPrivate, PredictPublic
+from consilience.core.tasks.scores import ScoreCertainty
+from consilience.core.validation.arrays import Array
 from consilience.privacy.accounting.budget import Budget
 from consilience.privacy.accounting.losses import NoisyTraining
 from consilience.privacy.class_sums.sums import SCALE
 from consilience.privacy.class_sums.tasks import SumClasses, features_by, public_basis
-from consilience.tasks.base import Task
-from consilience.tasks.lifecycle import Describe
-from consilience.tasks.outgoing import reply_of
-from consilience.tasks.predictions import FitPrivate, PredictPublic
-from consilience.tasks.scores import ScoreCertainty
-from consilience.validation.arrays import Array
 
 CLASSES = tuple("abcdefghij")
 """Classes that audited parties declare."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from consilience.validation.arrays import Array
+from consilience.core.validation.arrays import Array
 
 
 def shares_from_sums(sums: Array) -> Array:

@@ -14,11 +14,11 @@ from __future__ import annotations
 
 import numpy as np
 
+from consilience.core.messages.replies import Predictions
+from consilience.core.numerics.density import median_of, squared_distances
+from consilience.core.validation.arrays import Array
 from consilience.lab.experiments import SimulatedParties
-from consilience.messages.replies import Predictions
-from consilience.numerics.density import median_of, squared_distances
 from consilience.privacy.attacks.shadows import RecordedNetwork
-from consilience.validation.arrays import Array
 
 RIDGE = 0.1
 """Of the regression, in squared kernels of one row."""

@@ -20,9 +20,9 @@ import numpy as np
 from scipy.special import ndtr
 from scipy.stats import rankdata
 
-from consilience.errors import InvalidInput
+from consilience.core.errors import InvalidInput
+from consilience.core.validation.arrays import Array
 from consilience.privacy.accounting.losses import PrivacyLoss
-from consilience.validation.arrays import Array
 
 RIDGE = 5.0
 """Shadows that the effect of a row is shrunk towards 0 by."""

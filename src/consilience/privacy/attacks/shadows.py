@@ -13,19 +13,19 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from consilience.errors import InvalidInput, RunFailed
+from consilience.core.errors import InvalidInput, RunFailed
+from consilience.core.messages.base import PartyMessage
+from consilience.core.messages.replies import Failure, Predictions
+from consilience.core.networks import LocalNetwork
+from consilience.core.networks.incoming import Arrival
+from consilience.core.party.party import Party
+from consilience.core.tasks.base import Task
+from consilience.core.tasks.outgoing import Outcome, answer
+from consilience.core.validation.arrays import Array
+from consilience.core.validation.printing import prints_no_rows
 from consilience.lab.experiments import SimulatedParties
-from consilience.messages.base import PartyMessage
-from consilience.messages.replies import Failure, Predictions
-from consilience.networks import LocalNetwork
-from consilience.networks.incoming import Arrival
-from consilience.party.party import Party
 from consilience.privacy.accounting.budget import Budget
 from consilience.privacy.accounting.losses import PrivacyLoss
-from consilience.tasks.base import Task
-from consilience.tasks.outgoing import Outcome, answer
-from consilience.validation.arrays import Array
-from consilience.validation.printing import prints_no_rows
 
 FEWEST_ROWS = 10
 """Own rows, and others like them, without which nothing is measured."""

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from consilience.errors import InvalidInput, KnowledgeRefused
-from consilience.messages.schema import Agreement
-from consilience.messages.scores import ClassSums
-from consilience.numerics.randomness import NoiseSource, SystemNoise
-from consilience.party.shared_space import shared_space
+from consilience.core.errors import InvalidInput, KnowledgeRefused
+from consilience.core.messages.schema import Agreement
+from consilience.core.messages.scores import ClassSums
+from consilience.core.numerics.randomness import NoiseSource, SystemNoise
+from consilience.core.party.shared_space import shared_space
+from consilience.core.validation.arrays import Array
 from consilience.privacy.accounting.budget import Budget
 from consilience.privacy.accounting.ledger import Release
 from consilience.privacy.accounting.losses import PrivacyLoss, skellam_loss
@@ -26,10 +27,9 @@ from consilience.privacy.class_sums.sums import (
     at_the_ends,
     class_sums,
 )
-from consilience.validation.arrays import Array
 
 if TYPE_CHECKING:
-    from consilience.party.party import Party
+    from consilience.core.party.party import Party
 
 
 def sums_of(

@@ -8,9 +8,12 @@ from typing import Any
 import numpy as np
 from scipy.special import softmax
 
-from consilience.errors import InvalidInput
-from consilience.messages.schema import Public
-from consilience.numerics.randomness import stream
+from consilience.core.errors import InvalidInput
+from consilience.core.messages.schema import Public
+from consilience.core.numerics.randomness import stream
+from consilience.core.validation.arrays import Array, read_only
+from consilience.core.validation.numbers import check_number
+from consilience.core.validation.printing import prints_no_rows
 from consilience.privacy.accounting.budget import Budget
 from consilience.privacy.accounting.losses import NoisyTraining
 from consilience.privacy.class_sums.sums import (
@@ -23,9 +26,6 @@ from consilience.privacy.class_sums.sums import (
     fitted_values,
 )
 from consilience.privacy.class_sums.tasks import features_by, public_basis
-from consilience.validation.arrays import Array, read_only
-from consilience.validation.numbers import check_number
-from consilience.validation.printing import prints_no_rows
 
 _DRAWS = 10
 """Simulated federations."""

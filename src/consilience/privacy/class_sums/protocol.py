@@ -38,13 +38,18 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
-from consilience.aggregation import Teacher
-from consilience.aggregation.base import GUARANTEE
-from consilience.aggregation.guard import capped_at
-from consilience.errors import InvalidInput, QuorumLost
-from consilience.messages.schema import PRECISION, Agreement, Public
-from consilience.messages.scores import ClassSums, NoisySums
-from consilience.messages.sums import Sum
+from consilience.core.aggregation import Teacher
+from consilience.core.aggregation.base import GUARANTEE
+from consilience.core.aggregation.guard import capped_at
+from consilience.core.errors import InvalidInput, QuorumLost
+from consilience.core.messages.schema import PRECISION, Agreement, Public
+from consilience.core.messages.scores import ClassSums, NoisySums
+from consilience.core.messages.sums import Sum
+from consilience.core.protocols.base import Round, Rounds, RoundState, check_options, protocol
+from consilience.core.tasks.base import NetworkView, Task
+from consilience.core.tasks.predictions import Distill, FitPrivate
+from consilience.core.validation.arrays import Array
+from consilience.core.validation.numbers import check_choice, check_number
 from consilience.privacy.class_sums.sums import (
     NO_BOUNDS,
     SCALE,
@@ -54,11 +59,6 @@ from consilience.privacy.class_sums.sums import (
     taught_by,
 )
 from consilience.privacy.class_sums.tasks import SumClasses, check_bounds, features_by, public_basis
-from consilience.protocols.base import Round, Rounds, RoundState, check_options, protocol
-from consilience.tasks.base import NetworkView, Task
-from consilience.tasks.predictions import Distill, FitPrivate
-from consilience.validation.arrays import Array
-from consilience.validation.numbers import check_choice, check_number
 
 
 @protocol(exchanges="predictions", needs_public=True, any_party=True, summed="class sums")

@@ -12,7 +12,7 @@ rows, ``G = Σ_public φ φᵀ`` of eigenvalues g_k:
 
     r(x, y) = max(0, φ(x)ᵀ (G + ridge I)⁻¹ B S_y)
 
-is :class:`~consilience.numerics.density.PublicRatio` in few dimensions, and the teacher is
+is :class:`~consilience.core.numerics.density.PublicRatio` in few dimensions, and the teacher is
 proportional to it. B leaves of each eigenvector's sums what is likely to be no noise (:func:`coefficients`),
 of what classes have in common and of how they differ (:func:`class_ratios`).
 
@@ -37,10 +37,10 @@ import numpy as np
 from scipy.linalg import eigh
 from scipy.sparse import issparse
 
-from consilience.errors import InvalidInput
-from consilience.numerics.density import median_of, squared_distances
-from consilience.validation.arrays import Array, read_only
-from consilience.validation.printing import prints_no_rows
+from consilience.core.errors import InvalidInput
+from consilience.core.numerics.density import median_of, squared_distances
+from consilience.core.validation.arrays import Array, read_only
+from consilience.core.validation.printing import prints_no_rows
 
 SCALE = 1 << 16
 """Steps of the grid in a length of 1."""

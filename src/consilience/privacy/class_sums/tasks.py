@@ -6,13 +6,16 @@ from typing import get_args
 
 import numpy as np
 
-from consilience.errors import InvalidInput, KnowledgeRefused
-from consilience.messages.base import check_reach
-from consilience.messages.message import message
-from consilience.messages.schema import Agreement, Public
-from consilience.messages.scores import ClassSums
-from consilience.party.party import Party
-from consilience.party.shared_space import shared_space
+from consilience.core.errors import InvalidInput, KnowledgeRefused
+from consilience.core.messages.base import check_reach
+from consilience.core.messages.message import message
+from consilience.core.messages.schema import Agreement, Public
+from consilience.core.messages.scores import ClassSums
+from consilience.core.party.party import Party
+from consilience.core.party.shared_space import shared_space
+from consilience.core.tasks.base import Task
+from consilience.core.validation.arrays import Array
+from consilience.core.validation.numbers import check_choice, check_number
 from consilience.privacy.class_sums.party import sums_of
 from consilience.privacy.class_sums.sums import (
     MOST_LANDMARKS,
@@ -22,9 +25,6 @@ from consilience.privacy.class_sums.sums import (
     Features,
     PublicBasis,
 )
-from consilience.tasks.base import Task
-from consilience.validation.arrays import Array
-from consilience.validation.numbers import check_choice, check_number
 
 
 @message

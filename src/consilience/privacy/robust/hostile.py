@@ -19,19 +19,19 @@ import numpy as np
 from pydantic import Field, field_validator
 from scipy.special import softmax, xlogy
 
-from consilience.aggregation import onto_simplex
-from consilience.errors import InvalidInput, nearest
+from consilience.core.aggregation import onto_simplex
+from consilience.core.errors import InvalidInput, nearest
+from consilience.core.messages.replies import Failure, Predictions
+from consilience.core.messages.schema import LARGEST, PRECISION
+from consilience.core.messages.scores import CalibrationSums, ClassRatios, PublicScores
+from consilience.core.networks.incoming import Arrival, Request
+from consilience.core.networks.local import LocalNetwork
+from consilience.core.numerics.randomness import stream
+from consilience.core.tasks.base import Task
+from consilience.core.validation.arrays import Array
+from consilience.core.validation.printing import prints_no_rows
 from consilience.lab.config.sections import Name, Section, Whole
-from consilience.messages.replies import Failure, Predictions
-from consilience.messages.schema import LARGEST, PRECISION
-from consilience.messages.scores import CalibrationSums, ClassRatios, PublicScores
 from consilience.methods.compression.stage import CompressedTasks
-from consilience.networks.incoming import Arrival, Request
-from consilience.networks.local import LocalNetwork
-from consilience.numerics.randomness import stream
-from consilience.tasks.base import Task
-from consilience.validation.arrays import Array
-from consilience.validation.printing import prints_no_rows
 
 _LEAST = 1e-6
 """Least probability that a logit is taken of."""

@@ -4,7 +4,7 @@ m parties, n public rows, K classes; ``p_c(x)`` is party c's probability vector 
 wrong parties that a rule is to bear. What these rules promise is in proportion to how far honest parties are
 apart (Allouah et al. 2023): where every party knows other classes, honest answers lie all over the simplex,
 and no rule that sees answers alone tells a specialist from a liar. Secret labels do
-(:class:`~consilience.aggregation.guard.Guard`).
+(:class:`~consilience.core.aggregation.guard.Guard`).
 
 Deviations
     - All rules look at each public row by itself, exp-guard's losses aside; the papers' are of gradients.
@@ -20,14 +20,14 @@ from typing import Any, Literal
 
 import numpy as np
 
-from consilience.aggregation.base import Aggregator, Stack, plain_mean, weighted_mean_of
-from consilience.aggregation.classification import coordinate_median, trimmed_mean
-from consilience.errors import InvalidInput
-from consilience.validation.arrays import Array
-from consilience.validation.numbers import check_choice, check_number
+from consilience.core.aggregation.base import Aggregator, Stack, plain_mean, weighted_mean_of
+from consilience.core.aggregation.classification import coordinate_median, trimmed_mean
+from consilience.core.errors import InvalidInput
+from consilience.core.validation.arrays import Array
+from consilience.core.validation.numbers import check_choice, check_number
 
 __all__ = ["geometric_median", "cronus", "nearest_neighbours", "centred_clipping", "exp_guard"]
-"""Rules that a configuration can name; :mod:`consilience.aggregation` hands them on."""
+"""Rules that a configuration can name; :mod:`consilience.core.aggregation` hands them on."""
 
 _NEAREST, _ENOUGH, _MOST_STEPS = 1e-9, 1e-8, 100
 """Weiszfeld's iteration: least distance that is divided by, step at which it ends, and most steps."""

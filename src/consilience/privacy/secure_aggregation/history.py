@@ -17,11 +17,11 @@ import secrets
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
-from consilience.messages.schema import Agreement, Public
-from consilience.messages.wire import encode
+from consilience.core.messages.schema import Agreement, Public
+from consilience.core.messages.wire import encode
 
 if TYPE_CHECKING:
-    from consilience.party.party import Party
+    from consilience.core.party.party import Party
 
 _DIGESTS: WeakKeyDictionary[object, bytes] = WeakKeyDictionary()
 """Digests of tasks: parties of one process are asked with the same objects."""

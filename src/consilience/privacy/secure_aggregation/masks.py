@@ -15,9 +15,9 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from consilience.errors import InvalidInput, KnowledgeRefused, MissingExtra
-from consilience.messages.schema import MOST_SUMMED
-from consilience.validation.arrays import Array
+from consilience.core.errors import InvalidInput, KnowledgeRefused, MissingExtra
+from consilience.core.messages.schema import MOST_SUMMED
+from consilience.core.validation.arrays import Array
 
 try:
     from cryptography.exceptions import InvalidSignature, InvalidTag, UnsupportedAlgorithm

@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, MutableMapping
 
-from consilience.errors import KnowledgeRefused, QuorumLost
-from consilience.messages.replies import Failure
+from consilience.core.errors import KnowledgeRefused, QuorumLost
+from consilience.core.messages.replies import Failure
+from consilience.core.tasks.outgoing import failure_of
 from consilience.privacy.secure_aggregation.messages import SumKeys
-from consilience.tasks.outgoing import failure_of
 
 
 def fixed_set(keys: Mapping[str, SumKeys], *, threshold: int) -> tuple[str, ...]:

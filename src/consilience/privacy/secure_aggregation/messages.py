@@ -6,12 +6,12 @@ import json
 
 import numpy as np
 
-from consilience.errors import KnowledgeRefused
-from consilience.messages.base import Reply, check_array
-from consilience.messages.message import message
-from consilience.messages.schema import MOST_SUMMED, Agreement, TaskLike
-from consilience.messages.scores import ClassSums
-from consilience.validation.arrays import Array
+from consilience.core.errors import KnowledgeRefused
+from consilience.core.messages.base import Reply, check_array
+from consilience.core.messages.message import message
+from consilience.core.messages.schema import MOST_SUMMED, Agreement, TaskLike
+from consilience.core.messages.scores import ClassSums
+from consilience.core.validation.arrays import Array
 
 KEY, SHARE, SEALED = 32, 33, 82
 """Bytes of a key, of a share of a secret, and of two shares that are sealed."""

@@ -8,10 +8,10 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from consilience.errors import RunFailed
+from consilience.core.errors import RunFailed
+from consilience.core.validation.arrays import Array
 from consilience.privacy.secure_aggregation import masks
 from consilience.privacy.secure_aggregation.messages import SumKeys, SumOpening
-from consilience.validation.arrays import Array
 
 
 def open_sum(

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from consilience.errors import InvalidInput, KnowledgeRefused, RunFailed
+from consilience.core.errors import InvalidInput, KnowledgeRefused, RunFailed
 
 if TYPE_CHECKING:
-    from consilience.party.party import Party
+    from consilience.core.party.party import Party
     from consilience.privacy.secure_aggregation.secure_sum import SumMember
 
 SUMS = "sums.safetensors"

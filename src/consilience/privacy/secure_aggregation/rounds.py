@@ -18,11 +18,20 @@ from typing import Any, TypeVar, get_args
 
 import numpy as np
 
-from consilience.aggregation import AGGREGATORS, Aggregator
-from consilience.errors import InvalidInput, KnowledgeRefused, QuorumLost
-from consilience.messages.replies import Replies
-from consilience.messages.schema import Agreement, Public
-from consilience.messages.sums import Sum, Weights
+from consilience.core.aggregation import AGGREGATORS, Aggregator
+from consilience.core.errors import InvalidInput, KnowledgeRefused, QuorumLost
+from consilience.core.messages.replies import Replies
+from consilience.core.messages.schema import Agreement, Public
+from consilience.core.messages.sums import Sum, Weights
+from consilience.core.protocols.rounds import SECURE, Rounds, RoundState
+from consilience.core.protocols.sampling import party_count
+from consilience.core.tasks.base import NetworkView, Task
+from consilience.core.tasks.outgoing import failure_of
+from consilience.core.tasks.predictions import PredictPublic
+from consilience.core.tasks.scores import score_task
+from consilience.core.validation.arrays import Array
+from consilience.core.validation.numbers import check_choice, check_number
+from consilience.core.validation.printing import prints_no_rows
 from consilience.methods.parameters.tasks import Parameters, SendParameters, TrainParameters
 from consilience.privacy.accounting.losses import Adjacency, skellam_variance
 from consilience.privacy.class_sums.sums import SCALE
@@ -50,15 +59,6 @@ from consilience.privacy.secure_aggregation.tasks import (
     SumTrained,
     mean_of,
 )
-from consilience.protocols.rounds import SECURE, Rounds, RoundState
-from consilience.protocols.sampling import party_count
-from consilience.tasks.base import NetworkView, Task
-from consilience.tasks.outgoing import failure_of
-from consilience.tasks.predictions import PredictPublic
-from consilience.tasks.scores import score_task
-from consilience.validation.arrays import Array
-from consilience.validation.numbers import check_choice, check_number
-from consilience.validation.printing import prints_no_rows
 
 K = TypeVar("K")
 

@@ -30,18 +30,18 @@ from typing import Any
 import numpy as np
 from scipy.special import entr, softmax
 
-from consilience.aggregation.base import (
+from consilience.core.aggregation.base import (
     Aggregator,
     Stack,
     Teacher,
     one_party,
     plain_mean,
 )
-from consilience.aggregation.reliability import DOUBT
-from consilience.errors import KnowledgeRefused, RunFailed
-from consilience.messages.replies import Replies
-from consilience.messages.schema import PRECISION, Agreement, OutputKind
-from consilience.messages.scores import (
+from consilience.core.aggregation.density_ratio import DOUBT
+from consilience.core.errors import KnowledgeRefused, RunFailed
+from consilience.core.messages.replies import Replies
+from consilience.core.messages.schema import PRECISION, Agreement, OutputKind
+from consilience.core.messages.scores import (
     Certainties,
     CoarseRatios,
     DensityRatios,
@@ -50,8 +50,8 @@ from consilience.messages.scores import (
     RowCount,
     Selection,
 )
-from consilience.messages.sums import Sum
-from consilience.validation.arrays import Array
+from consilience.core.messages.sums import Sum
+from consilience.core.validation.arrays import Array
 
 _REACH: Mapping[OutputKind, float] = {"probabilities": 1.001, "logits": 2.0**15, "values": 2.0**31}
 """Largest output of a kind that is added up; beyond it a party refuses."""

@@ -63,8 +63,9 @@ from typing import TypeVar
 
 import numpy as np
 
-from consilience.errors import KnowledgeRefused
-from consilience.messages.wire import decode, encode
+from consilience.core.errors import KnowledgeRefused
+from consilience.core.messages.wire import decode, encode
+from consilience.core.validation.arrays import Array
 from consilience.privacy.secure_aggregation import masks
 from consilience.privacy.secure_aggregation.masks import FEWEST, least_threshold, odd_sum
 from consilience.privacy.secure_aggregation.messages import (
@@ -78,7 +79,6 @@ from consilience.privacy.secure_aggregation.messages import (
 )
 from consilience.privacy.secure_aggregation.opened_sum import add_pair
 from consilience.privacy.secure_aggregation.sum_state import SumState, as_bytes, roster_digest
-from consilience.validation.arrays import Array
 
 Masking = Callable[[Array], Array]
 """Adds all masks of a party to its integers, shape ``(n,)``, uint64."""

@@ -9,9 +9,9 @@ from dataclasses import field
 
 import numpy as np
 
-from consilience.messages.message import message
+from consilience.core.messages.message import message
+from consilience.core.validation.arrays import Array
 from consilience.privacy.secure_aggregation.messages import SumKeys
-from consilience.validation.arrays import Array
 
 
 def as_bytes(data: bytes = b"") -> Array:

@@ -16,15 +16,29 @@ from typing import Any
 
 import numpy as np
 
-from consilience.aggregation.base import stack
-from consilience.errors import ConsilienceError, InvalidInput, KnowledgeRefused, RunFailed
-from consilience.messages.message import message
-from consilience.messages.replies import Failure, Replies
-from consilience.messages.schema import Agreement
-from consilience.messages.scores import ClassSums
-from consilience.messages.wire import encode
+from consilience.core.aggregation.base import stack
+from consilience.core.errors import ConsilienceError, InvalidInput, KnowledgeRefused, RunFailed
+from consilience.core.messages.message import message
+from consilience.core.messages.replies import Failure, Replies
+from consilience.core.messages.schema import Agreement
+from consilience.core.messages.scores import ClassSums
+from consilience.core.messages.wire import encode
+from consilience.core.party.party import Party
+from consilience.core.tasks.base import Task
+from consilience.core.tasks.outgoing import answer
+from consilience.core.tasks.predictions import PredictPublic
+from consilience.core.tasks.scores import (
+    CompareCoarsely,
+    CompareInputs,
+    ComparePublic,
+    CountRows,
+    ScoreCertainty,
+    ScorePublic,
+    SelectPublic,
+)
+from consilience.core.validation.arrays import Array
+from consilience.core.validation.numbers import check_number
 from consilience.methods.parameters.tasks import Parameters, TrainParameters
-from consilience.party.party import Party
 from consilience.privacy.class_sums.tasks import SumClasses
 from consilience.privacy.secure_aggregation.messages import (
     ANSWERS,
@@ -35,20 +49,6 @@ from consilience.privacy.secure_aggregation.messages import (
 )
 from consilience.privacy.secure_aggregation.party import member_of
 from consilience.privacy.secure_aggregation.rules_as_sums import bits_for, form_named
-from consilience.tasks.base import Task
-from consilience.tasks.outgoing import answer
-from consilience.tasks.predictions import PredictPublic
-from consilience.tasks.scores import (
-    CompareCoarsely,
-    CompareInputs,
-    ComparePublic,
-    CountRows,
-    ScoreCertainty,
-    ScorePublic,
-    SelectPublic,
-)
-from consilience.validation.arrays import Array
-from consilience.validation.numbers import check_number
 
 CLASS_SUMS = "class-sums"
 """Form of a sum of class sums, which are integers as they are; the others are those of rules."""

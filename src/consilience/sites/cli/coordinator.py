@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from consilience.errors import command
+from consilience.core.errors import command
 from consilience.lab.cli.output import (
     Debug,
     Json,
@@ -50,7 +50,7 @@ Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but er
 @coordinator.callback()
 def _commands(context: typer.Context) -> None:
     """A federation between machines: start it, watch it, stop it, go on after a crash."""
-    from consilience.files import privately
+    from consilience.core.files import privately
 
     context.with_resource(privately())  # of all that its commands write, and what they start
 
@@ -66,7 +66,7 @@ def init(
 ) -> None:
     """Write a coordinator.toml with comments, and tls/ with a private authority and a certificate."""
     with handle_errors(debug):
-        from consilience.federation.forming import borne
+        from consilience.core.federation.forming import borne
         from consilience.sites.coordinator.template import write_coordinator
 
         names = [name.strip() for name in parties.split(",")]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from consilience.errors import command
+from consilience.core.errors import command
 from consilience.lab.cli.output import (
     Debug,
     Json,
@@ -43,7 +43,7 @@ File = Annotated[Path, typer.Argument(metavar="party.toml", help="The party's co
 @party.callback()
 def _commands(context: typer.Context) -> None:
     """One party, where its data is: write its configuration, check it, take part, read the log."""
-    from consilience.files import privately
+    from consilience.core.files import privately
 
     context.with_resource(privately())  # of all that its commands write, and what they start
 
@@ -155,7 +155,7 @@ def audit(
 ) -> None:
     """Show what left the party, and verify that its log is whole; fails where it is not."""
     with handle_errors(debug):
-        from consilience.errors import RunFailed
+        from consilience.core.errors import RunFailed
         from consilience.sites.party import AUDIT, read_log, read_session, state_of
 
         check_target(json_to)

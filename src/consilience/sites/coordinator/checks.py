@@ -6,9 +6,10 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from consilience.errors import InvalidInput, command
-from consilience.federation.forming import borne
-from consilience.files import inside, without_links
+from consilience.core.errors import InvalidInput, command
+from consilience.core.federation.forming import borne
+from consilience.core.files import inside, without_links
+from consilience.core.tasks.lifecycle import TakePublic
 from consilience.lab.runs.folder import LEDGER
 from consilience.lab.runs.ledger import Ledger
 from consilience.sites.coordinator.configuration import (
@@ -21,7 +22,6 @@ from consilience.sites.operations.certificates import certified_hosts, check_ser
 from consilience.sites.operations.processes import running
 from consilience.sites.transport.flower.internals import flwr
 from consilience.sites.transport.gate import check_free
-from consilience.tasks.lifecycle import TakePublic
 
 
 def coordinator_facts(folder: Path) -> dict[str, Any]:

@@ -30,9 +30,14 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from pydantic import Field, ValidationError, field_validator
 
-from consilience.aggregation import Aggregator
-from consilience.aggregation.guard import SecretLabels
-from consilience.errors import InvalidInput, command
+from consilience.core.aggregation import Aggregator
+from consilience.core.aggregation.guard import SecretLabels
+from consilience.core.errors import InvalidInput, command
+from consilience.core.messages.schema import Public
+from consilience.core.messages.scores import Score
+from consilience.core.numerics.encoder import LONGEST_KEY
+from consilience.core.protocols import Protocol
+from consilience.core.tasks.scores import score_task
 from consilience.lab.config.methods import INFORMED, MethodSpec, ProtocolSpec, protocol_for
 from consilience.lab.config.robustness import RobustnessSpec, mixed
 from consilience.lab.config.sections import (
@@ -47,15 +52,10 @@ from consilience.lab.config.sections import (
 from consilience.lab.data import read_rows
 from consilience.lab.runs.folder import CONFIGURATION as CONFIG
 from consilience.lab.runs.folder import read_configuration, store_configuration
-from consilience.messages.schema import Public
-from consilience.messages.scores import Score
-from consilience.numerics.encoder import LONGEST_KEY
-from consilience.protocols import Protocol
 from consilience.sites.coordinator.pace import PaceSpec
 from consilience.sites.operations.certificates import public_key
 from consilience.sites.operations.invitation import PLAIN
 from consilience.tables.load import load_own
-from consilience.tasks.scores import score_task
 
 CONFIGURATION = "coordinator.toml"
 
@@ -83,7 +83,7 @@ class CoordinatorSpec(Section):
         wait: seconds to wait for the parties when a run starts or goes on.
         metrics: how often in a run a party is asked how good its model is, as far as its own limits allow:
             once is after the last round, twice also before anything is learned from others, and more often
-            in rounds between (:func:`consilience.federation.driver.measured_rounds`); 0 for never.
+            in rounds between (:func:`consilience.core.federation.driver.measured_rounds`); 0 for never.
         threads: numerical threads.
         method: an aggregator with its options, or a protocol that takes none.
         protocol: the protocol and its options.

@@ -11,16 +11,16 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from consilience.errors import InvalidInput
-from consilience.federation.forming import check_classes_fixed, lacking_public, too_large_for
+from consilience.core.errors import InvalidInput
+from consilience.core.federation.forming import check_classes_fixed, lacking_public, too_large_for
+from consilience.core.messages.replies import Description, Failure, Replies
+from consilience.core.messages.schema import Agreement, Public
+from consilience.core.messages.wire import decode
+from consilience.core.networks.incoming import Arrival, Request
+from consilience.core.tasks.base import Task
+from consilience.core.tasks.lifecycle import Describe, Join, TakePublic
 from consilience.lab.runs.ledger import Ledger
-from consilience.messages.replies import Description, Failure, Replies
-from consilience.messages.schema import Agreement, Public
-from consilience.messages.wire import decode
-from consilience.networks.incoming import Arrival, Request
 from consilience.sites.transport.flower.network import FlowerNetwork
-from consilience.tasks.base import Task
-from consilience.tasks.lifecycle import Describe, Join, TakePublic
 
 
 def agreement_of(ledger: Ledger) -> Agreement | None:

@@ -7,13 +7,13 @@ from dataclasses import replace
 import numpy as np
 from pydantic import Field
 
-from consilience.aggregation import Aggregator
-from consilience.aggregation.lateness import LastAnswers
-from consilience.errors import InvalidInput
+from consilience.core.aggregation import Aggregator
+from consilience.core.aggregation.last_answers import LastAnswers
+from consilience.core.errors import InvalidInput
+from consilience.core.protocols import Protocol
+from consilience.core.protocols.rounds import SECURE
+from consilience.core.validation.arrays import Array
 from consilience.lab.config.sections import Section, Whole
-from consilience.protocols import Protocol
-from consilience.protocols.rounds import SECURE
-from consilience.validation.arrays import Array
 
 
 class PaceSpec(Section):

@@ -19,14 +19,14 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from consilience.errors import InvalidInput, command, nearest
-from consilience.files import write_whole
+from consilience.core.errors import InvalidInput, command, nearest
+from consilience.core.files import write_whole
+from consilience.core.protocols import PROTOCOLS
+from consilience.core.protocols.rounds import SECURE
 from consilience.lab.config.sections import first_of, read_toml
 from consilience.lab.runs.folder import LEDGER
 from consilience.lab.runs.leaving import keep_record, record_of
 from consilience.lab.runs.ledger import Ledger
-from consilience.protocols import PROTOCOLS
-from consilience.protocols.rounds import SECURE
 from consilience.sites.coordinator.checks import check_stopped
 from consilience.sites.coordinator.configuration import (
     CONFIGURATION,

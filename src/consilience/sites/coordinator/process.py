@@ -16,8 +16,8 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from consilience.errors import InvalidInput, RunFailed, command
-from consilience.files import PART, privately, write_whole
+from consilience.core.errors import InvalidInput, RunFailed, command
+from consilience.core.files import PART, privately, write_whole
 from consilience.lab.runs.folder import LEDGER
 from consilience.lab.runs.leaving import certify
 from consilience.lab.runs.ledger import Ledger

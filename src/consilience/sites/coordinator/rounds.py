@@ -26,21 +26,21 @@ from typing import Any
 
 import numpy as np
 
-from consilience.errors import ConsilienceError, InvalidInput, RunFailed
-from consilience.federation.driver import CompletedRound, drive, measured_rounds
-from consilience.federation.federation import Federation
-from consilience.files import write_whole
+from consilience.core.errors import ConsilienceError, InvalidInput, RunFailed
+from consilience.core.federation.driver import CompletedRound, drive, measured_rounds
+from consilience.core.federation.federation import Federation
+from consilience.core.files import write_whole
+from consilience.core.messages.replies import Failure, Metrics
+from consilience.core.messages.wire import decode, encode
+from consilience.core.networks.incoming import task_names
+from consilience.core.protocols import Round, RoundState
+from consilience.core.tasks.base import Task
+from consilience.core.tasks.lifecycle import Evaluate, Restore
+from consilience.core.validation.arrays import Array
 from consilience.lab.runs.folder import LEDGER, locked
 from consilience.lab.runs.ledger import Ledger
-from consilience.messages.replies import Failure, Metrics
-from consilience.messages.wire import decode, encode
-from consilience.networks.incoming import task_names
-from consilience.protocols import Round, RoundState
 from consilience.sites.coordinator.configuration import CoordinatorSpec, stored_coordinator
 from consilience.sites.coordinator.membership import MembershipNetwork, agreement_of
-from consilience.tasks.base import Task
-from consilience.tasks.lifecycle import Evaluate, Restore
-from consilience.validation.arrays import Array
 
 OUTCOME = "outcome.json"
 STAGE = "stage.json"

@@ -8,10 +8,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from consilience.errors import InvalidInput, command
+from consilience.core.errors import InvalidInput, command
+from consilience.core.messages.replies import Metrics
+from consilience.core.tasks.base import task_types
+from consilience.core.tasks.lifecycle import TakePublic
 from consilience.lab.runs.folder import LEDGER
 from consilience.lab.runs.ledger import Ledger
-from consilience.messages.replies import Metrics
 from consilience.sites.coordinator.configuration import (
     CoordinatorSpec,
     check_folder,
@@ -21,8 +23,6 @@ from consilience.sites.coordinator.configuration import (
 from consilience.sites.coordinator.rounds import ending, stage
 from consilience.sites.operations.processes import held, running
 from consilience.sites.transport.superlink import connected
-from consilience.tasks.base import task_types
-from consilience.tasks.lifecycle import TakePublic
 
 _MEASURING = sorted(name for name, kind in task_types().items() if kind.reply_type is Metrics)
 _NOT_MEASURING = f"tasks NOT IN ({', '.join(map(repr, _MEASURING))})"

@@ -7,8 +7,8 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from consilience.errors import InvalidInput, command
-from consilience.federation.forming import borne
+from consilience.core.errors import InvalidInput, command
+from consilience.core.federation.forming import borne
 from consilience.lab.config.sections import check_address, write_new
 from consilience.sites.coordinator.configuration import CONFIGURATION
 from consilience.sites.operations.certificates import make_authority, require_cryptography

@@ -12,8 +12,8 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from consilience.errors import InvalidInput, MissingExtra
-from consilience.files import write_whole
+from consilience.core.errors import InvalidInput, MissingExtra
+from consilience.core.files import write_whole
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ec import (

@@ -20,8 +20,8 @@ from typing import Annotated, Any
 
 from pydantic import AwareDatetime, Field, ValidationError
 
-from consilience.errors import InvalidInput, RunFailed
-from consilience.files import FORMAT, check_format, read_text, write_whole
+from consilience.core.errors import InvalidInput, RunFailed
+from consilience.core.files import FORMAT, check_format, read_text, write_whole
 from consilience.lab.config.sections import Address, Section, first_of
 
 MOST_BYTES = 100_000

@@ -27,8 +27,8 @@ from typing import Any, Self
 
 import psutil
 
-from consilience.errors import InvalidInput, RunFailed
-from consilience.files import private_folder, privately, without_links, write_whole
+from consilience.core.errors import InvalidInput, RunFailed
+from consilience.core.files import private_folder, privately, without_links, write_whole
 from consilience.sites.transport.flower.internals import QUIET, START
 
 _SETTINGS = {

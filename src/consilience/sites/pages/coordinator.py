@@ -14,9 +14,10 @@ from pathlib import Path
 from threading import Thread
 from typing import Any
 
-from consilience.aggregation.base import GUARANTEE
-from consilience.aggregation.guard import excluded_in
-from consilience.federation.history import MAIN_METRICS
+from consilience.core.aggregation.base import GUARANTEE
+from consilience.core.aggregation.guard import excluded_in
+from consilience.core.federation.history import MAIN_METRICS
+from consilience.core.tasks.base import task_types
 from consilience.lab.report.html import render
 from consilience.lab.runs.folder import CONFIGURATION as STORED
 from consilience.lab.runs.folder import LEDGER
@@ -29,7 +30,6 @@ from consilience.sites.pages.chart import Chart, line_chart
 from consilience.sites.pages.open_metrics import Sample
 from consilience.sites.pages.server import View, stamp
 from consilience.sites.transport.superlink import connected
-from consilience.tasks.base import task_types
 
 ASKED_EVERY = 60.0
 """Seconds between two questions which nodes are connected: the command that says it costs two."""

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from consilience.errors import InvalidInput
+from consilience.core.errors import InvalidInput
+from consilience.core.party.mixed_model import Choice
+from consilience.core.party.state import read_choices
 from consilience.lab.report.html import render
-from consilience.party.mixed_model import Choice
-from consilience.party.state import read_choices
 from consilience.privacy.accounting.ledger import FOLDER
 from consilience.sites.operations.processes import running
 from consilience.sites.pages.chart import Chart, line_chart

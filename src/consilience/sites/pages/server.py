@@ -22,7 +22,7 @@ from threading import Lock
 from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import urlsplit
 
-from consilience.errors import ConsilienceError, InvalidInput, MissingExtra
+from consilience.core.errors import ConsilienceError, InvalidInput, MissingExtra
 from consilience.lab.report.html import render
 from consilience.sites.pages.open_metrics import Sample, open_metrics
 

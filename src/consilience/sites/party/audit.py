@@ -21,9 +21,9 @@ from typing import Any
 
 import numpy as np
 
-from consilience.errors import RunFailed, as_json
-from consilience.files import force, write_whole
-from consilience.messages.message import REGISTRY, fields
+from consilience.core.errors import RunFailed, as_json
+from consilience.core.files import force, write_whole
+from consilience.core.messages.message import REGISTRY, fields
 
 BEGINNING = "0" * 64
 """What stands for the line before the first."""

@@ -29,7 +29,15 @@ from typing import Any, Self
 
 from pydantic import Field, PrivateAttr, ValidationError, model_validator
 
-from consilience.errors import ConsilienceError, InvalidInput
+from consilience.core.errors import ConsilienceError, InvalidInput
+from consilience.core.learners import Learner, make, trusting
+from consilience.core.messages.schema import Public
+from consilience.core.numerics.coarse_ratios import Coarseness
+from consilience.core.numerics.encoder import Encoder
+from consilience.core.numerics.outcomes import Outcome, Survival
+from consilience.core.party.party import Party
+from consilience.core.party.personalizer import Purpose
+from consilience.core.validation.arrays import Array
 from consilience.lab.config.sections import (
     Address,
     Flag,
@@ -40,15 +48,8 @@ from consilience.lab.config.sections import (
     first_of,
     read_toml,
 )
-from consilience.learners import Learner, make, trusting
-from consilience.messages.schema import Public
 from consilience.models.encoders.encoders import find_encoder
 from consilience.models.files.transfer import TRUSTED
-from consilience.numerics.coarse_ratios import Coarseness
-from consilience.numerics.encoder import Encoder
-from consilience.numerics.outcomes import Outcome, Survival
-from consilience.party.choice import Purpose
-from consilience.party.party import Party
 from consilience.privacy.secure_aggregation.party import checked_roster
 from consilience.sites.party.limits import Limits
 from consilience.sites.party.own_ledger import check_subjects
@@ -57,7 +58,6 @@ from consilience.sites.party.site import PartySite
 from consilience.tables.files.columns import load_column
 from consilience.tables.load import read_rows
 from consilience.tables.targets import OutcomeSpec
-from consilience.validation.arrays import Array
 
 
 class ModelSpec(Open):

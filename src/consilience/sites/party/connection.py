@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from consilience.errors import RunFailed
+from consilience.core.errors import RunFailed
 from consilience.sites.operations.processes import Processes
 from consilience.sites.party import ConnectionSpec
 

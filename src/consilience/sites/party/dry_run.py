@@ -13,11 +13,15 @@ from typing import Any, Literal
 
 import numpy as np
 
-from consilience.errors import InvalidInput, RunFailed
-from consilience.messages.replies import Failure
-from consilience.messages.schema import PRECISION, Agreement, OutputKind, Public
-from consilience.messages.wire import decode, encode
-from consilience.party.party import Party
+from consilience.core.errors import InvalidInput, RunFailed
+from consilience.core.messages.replies import Failure
+from consilience.core.messages.schema import PRECISION, Agreement, OutputKind, Public
+from consilience.core.messages.wire import decode, encode
+from consilience.core.party.party import Party
+from consilience.core.tasks.base import Task
+from consilience.core.tasks.lifecycle import Describe, Join
+from consilience.core.tasks.predictions import Distill, FitPrivate, PredictPublic
+from consilience.core.validation.labels import class_order
 from consilience.sites.party.audit import AUDIT, read_log
 from consilience.sites.party.configuration import PartySpec
 from consilience.sites.party.limits import EVERYTHING, Limits
@@ -26,10 +30,6 @@ from consilience.sites.party.privacy_limits import whole_ledger
 from consilience.sites.party.public_rows import kept_public
 from consilience.sites.party.session import read_session
 from consilience.sites.party.site import PartySite
-from consilience.tasks.base import Task
-from consilience.tasks.lifecycle import Describe, Join
-from consilience.tasks.predictions import Distill, FitPrivate, PredictPublic
-from consilience.validation.labels import class_order
 
 MOST_ROWS = 300
 """Own rows, and public ones, that a dry run works with."""

@@ -6,8 +6,8 @@ import json
 import re
 from pathlib import Path
 
-from consilience.errors import InvalidInput, RunFailed
-from consilience.files import privately, write_whole
+from consilience.core.errors import InvalidInput, RunFailed
+from consilience.core.files import privately, write_whole
 from consilience.sites.operations.certificates import check_certificates, make_key
 from consilience.sites.operations.invitation import Invitation, read_invitation
 from consilience.sites.party import read_party

@@ -8,19 +8,19 @@ from typing import Annotated, Any, Literal, get_args
 
 from pydantic import AfterValidator, Field, PlainValidator
 
-from consilience.errors import InvalidInput, KnowledgeRefused, nearest
+from consilience.core.errors import InvalidInput, KnowledgeRefused, nearest
+from consilience.core.messages.replies import Metrics
+from consilience.core.numerics.coarse_ratios import Coarseness
+from consilience.core.numerics.randomness import NoiseSource, SystemNoise
+from consilience.core.party.party import Party
+from consilience.core.tasks.base import Task, TaskGroup, task_types
+from consilience.core.tasks.fields import within
+from consilience.core.tasks.lifecycle import Evaluate, Join, TakePublic
+from consilience.core.tasks.scores import CompareCoarsely, ScoreCertainty, SelectPublic
 from consilience.lab.config.options import check_arguments
 from consilience.lab.config.sections import Flag, Number, Whole
-from consilience.messages.replies import Metrics
 from consilience.methods.parameters.tasks import DescribeParameters
-from consilience.numerics.coarse_ratios import Coarseness
-from consilience.numerics.randomness import NoiseSource, SystemNoise
-from consilience.party.party import Party
-from consilience.site.fields import within
 from consilience.sites.party.privacy_limits import PrivacyLimits
-from consilience.tasks.base import Task, TaskGroup, task_types
-from consilience.tasks.lifecycle import Evaluate, Join, TakePublic
-from consilience.tasks.scores import CompareCoarsely, ScoreCertainty, SelectPublic
 
 GROUPS = get_args(TaskGroup)
 """What a party may allow; tasks say which of them they come with. With ``"predictions"`` leave: what the
@@ -76,20 +76,21 @@ class Limits(PrivacyLimits):
         classes: how many classes a coordinator may have it tell apart, its own among them: what its models
             and answers cost grows with them. ``None`` for no limit.
         public_bytes: bytes of memory that public rows may take which a coordinator sends to a party without a
-            file of them (:attr:`~consilience.tasks.lifecycle.TakePublic.unpacked`); those of two federations
-            may be on the disk at once. 0 for none, as always with ``epsilon``; ``None`` for no limit.
+            file of them (:attr:`~consilience.core.tasks.lifecycle.TakePublic.unpacked`); those of two
+            federations may be on the disk at once. 0 for none, as always with ``epsilon``; ``None`` for no
+            limit.
         public_sets: how many sets of sent rows it holds against its own in all its life, those that it
             refuses among them: each tells the sender a little of where its own lie. One that comes again
             does not count, and is answered as before. ``None`` for no limit.
         density_ratios: how coarsely it says how densely its rows of each class lie
-            (:class:`~consilience.tasks.scores.CompareCoarsely`); ``None`` for not at all. ``"exact"`` is for
-            simulations, where parties trust whoever asks: they answer whatever rows can be rebuilt from
-            (:data:`~consilience.tasks.base.Exposure`), such as exact ratios
-            (:class:`~consilience.tasks.scores.ComparePublic`). No file may say it.
+            (:class:`~consilience.core.tasks.scores.CompareCoarsely`); ``None`` for not at all. ``"exact"`` is
+            for simulations, where parties trust whoever asks: they answer whatever rows can be rebuilt from
+            (:data:`~consilience.core.tasks.base.Exposure`), such as exact ratios
+            (:class:`~consilience.core.tasks.scores.ComparePublic`). No file may say it.
         quantile: from where to where the share of its own rows may lie that a coordinator has it take for
-            foreign (:class:`~consilience.tasks.scores.SelectPublic`).
+            foreign (:class:`~consilience.core.tasks.scores.SelectPublic`).
         regularization: the least λ that a coordinator may choose for certainties
-            (:class:`~consilience.tasks.scores.ScoreCertainty`).
+            (:class:`~consilience.core.tasks.scores.ScoreCertainty`).
         alpha: the least weight of the private rows, of those that a model is refitted on together with the
             teacher, whatever weight the coordinator asks for: with next to none it would make a model that
             says what the coordinator likes everywhere but where it looks for somebody.

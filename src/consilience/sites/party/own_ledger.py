@@ -12,7 +12,7 @@ from __future__ import annotations
 import hashlib
 from pathlib import Path
 
-from consilience.errors import InvalidInput, RunFailed
+from consilience.core.errors import InvalidInput, RunFailed
 from consilience.privacy.accounting.ledger import FOLDER, PrivacyLedger, read_lines
 from consilience.sites.party.privacy_limits import PrivacyLimits
 from consilience.sites.party.secret import own_secret

@@ -13,17 +13,17 @@ import numpy as np
 from pydantic import Field, model_validator
 from safetensors import SafetensorError, safe_open
 
-from consilience.errors import KnowledgeRefused, RunFailed
+from consilience.core.errors import KnowledgeRefused, RunFailed
+from consilience.core.messages.replies import Predictions
+from consilience.core.party.state import RELEASED, read_about
+from consilience.core.tasks.base import Task, task_types
 from consilience.lab.config.sections import Number, Section
-from consilience.messages.replies import Predictions
-from consilience.party.state import RELEASED, read_about
 from consilience.privacy.accounting.budget import Budget, Noise
 from consilience.privacy.accounting.ledger import BEGINNING, FOLDER, Release, entries, lacks
 from consilience.privacy.accounting.losses import Adjacency, NoisyTraining
 from consilience.privacy.accounting.stage import Accountant
 from consilience.sites.party.audit import AUDIT, read_log
 from consilience.sites.party.state import current_state
-from consilience.tasks.base import Task, task_types
 
 
 def spending(state: Path, limits: PrivacyLimits, *, after: str | None = None) -> dict[str, Any]:
@@ -131,8 +131,8 @@ class PrivacyLimits(Section):
     Attributes:
         epsilon: ε of all that leaves the party from then on, of whatever federation, seed and public
             rows: class sums (:class:`~consilience.privacy.class_sums.tasks.SumClasses`) and certainties
-            (:class:`~consilience.tasks.scores.ScoreCertainty`) with noise. Whatever has no stated cost does
-            not leave then: predictions, scores, counts, metrics, notes. ``None`` for no limit, and no
+            (:class:`~consilience.core.tasks.scores.ScoreCertainty`) with noise. Whatever has no stated cost
+            does not leave then: predictions, scores, counts, metrics, notes. ``None`` for no limit, and no
             guarantee.
         delta: δ of it, at most 1 / (10 n) for n units.
         epsilon_each: ε of one release of class sums; by default all of ``epsilon``, so that there is one.

@@ -8,10 +8,10 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
+from consilience.core.validation.labels import Kind
 from consilience.lab.config.sections import Flag, Number, Section
 from consilience.tables.columns import Lenient
 from consilience.tables.load import load_own, load_unlabelled
-from consilience.validation.labels import Kind
 
 Share = Annotated[Number, Field(gt=0, lt=1)]
 

@@ -8,9 +8,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from consilience.errors import InvalidInput, RunFailed, command
-from consilience.files import privately, write_whole
-from consilience.party.state import read_choices
+from consilience.core.errors import InvalidInput, RunFailed, command
+from consilience.core.files import privately, write_whole
+from consilience.core.party.state import read_choices
 from consilience.sites.operations.certificates import check_authority, check_private_key, make_key
 from consilience.sites.operations.processes import (
     Processes,

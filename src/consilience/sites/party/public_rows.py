@@ -19,13 +19,13 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from consilience.errors import ConsilienceError, InvalidInput, KnowledgeRefused, RunFailed
-from consilience.files import PART, force, inside, write_whole
-from consilience.messages.schema import Public
-from consilience.messages.wire import decode, encode
-from consilience.party.party import Party
+from consilience.core.errors import ConsilienceError, InvalidInput, KnowledgeRefused, RunFailed
+from consilience.core.files import PART, force, inside, write_whole
+from consilience.core.messages.schema import Public
+from consilience.core.messages.wire import decode, encode
+from consilience.core.party.party import Party
+from consilience.core.tasks.lifecycle import TakePublic
 from consilience.sites.party.limits import Limits
-from consilience.tasks.lifecycle import TakePublic
 
 FOLDER, SETS = "public-rows", "public-sets.json"
 

@@ -9,14 +9,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from consilience.errors import RunFailed
-from consilience.files import read_text
-from consilience.messages.replies import Failure
-from consilience.party.state import share_file
+from consilience.core.errors import RunFailed
+from consilience.core.files import read_text
+from consilience.core.messages.replies import Failure
+from consilience.core.party.state import share_file
+from consilience.core.tasks.base import Task
+from consilience.core.tasks.outgoing import CompressedReplies, Outcome
 from consilience.sites.party.audit import contents
 from consilience.sites.party.state import REPLIES
-from consilience.tasks.base import Task
-from consilience.tasks.outgoing import CompressedReplies, Outcome
 
 
 @dataclass(frozen=True)

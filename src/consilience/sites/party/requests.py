@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from consilience.errors import KnowledgeRefused
-from consilience.messages.replies import Failure
-from consilience.messages.wire import decode
-from consilience.methods.compression.stage import CompressedTasks, open_request
-from consilience.site.fields import undefined, within
-from consilience.tasks.base import Task
-from consilience.tasks.lifecycle import (
+from consilience.core.errors import KnowledgeRefused
+from consilience.core.messages.replies import Failure
+from consilience.core.messages.wire import decode
+from consilience.core.tasks.base import Task
+from consilience.core.tasks.fields import undefined, within
+from consilience.core.tasks.lifecycle import (
     Checkpoint,
     Describe,
     Evaluate,
@@ -18,6 +17,7 @@ from consilience.tasks.lifecycle import (
     Restore,
     TakePublic,
 )
+from consilience.methods.compression.stage import CompressedTasks, open_request
 
 _ALONE = (Describe, TakePublic, Join, Restore)
 """Tasks that come alone in their request."""

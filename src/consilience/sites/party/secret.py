@@ -12,8 +12,8 @@ from __future__ import annotations
 import secrets
 from pathlib import Path
 
-from consilience.errors import RunFailed
-from consilience.files import force, write_whole
+from consilience.core.errors import RunFailed
+from consilience.core.files import force, write_whole
 from consilience.sites.party.state import current_state
 
 FILE = "secret"

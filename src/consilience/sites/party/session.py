@@ -8,15 +8,15 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 
-from consilience.errors import RunFailed
-from consilience.messages.replies import Metrics
-from consilience.party.state import read_about
-from consilience.site.fields import within
+from consilience.core.errors import RunFailed
+from consilience.core.messages.replies import Metrics
+from consilience.core.party.state import read_about
+from consilience.core.tasks.base import Task
+from consilience.core.tasks.fields import within
+from consilience.core.tasks.lifecycle import Restore
 from consilience.sites.party.audit import BEGINNING
 from consilience.sites.party.limits import Limits
 from consilience.sites.party.state import SESSION, current_state
-from consilience.tasks.base import Task
-from consilience.tasks.lifecycle import Restore
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,7 @@
 """A party at its own machine: bytes in, bytes out, and nothing lost or done twice in between.
 
-A request is the bytes of some tasks (:mod:`consilience.messages.wire`), whatever carries them. For each one
+A request is the bytes of some tasks (:mod:`consilience.core.messages.wire`), whatever carries them. For each
+one
 
     1  it is decoded, and refused where it is no question for this party or goes beyond its limits
     2  if it was answered before, that answer is given again
@@ -29,22 +30,25 @@ from threading import Lock
 from types import TracebackType
 from typing import Self
 
-from consilience.errors import ConsilienceError, KnowledgeRefused, RunFailed
-from consilience.files import privately
-from consilience.messages.replies import Failure, Receipt
-from consilience.messages.schema import Public
-from consilience.messages.wire import decode, encode
-from consilience.numerics.randomness import NoiseSource, SystemNoise, limited_threads
-from consilience.party.party import Party
-from consilience.party.row_scores import COMPARED_SETS
-from consilience.party.state import (
+from consilience.core.errors import ConsilienceError, KnowledgeRefused, RunFailed
+from consilience.core.files import privately
+from consilience.core.messages.replies import Failure, Receipt
+from consilience.core.messages.schema import Public
+from consilience.core.messages.wire import decode, encode
+from consilience.core.numerics.randomness import NoiseSource, SystemNoise, limited_threads
+from consilience.core.party.party import Party
+from consilience.core.party.row_scores import COMPARED_SETS
+from consilience.core.party.state import (
     join_again,
     read_agreement,
     read_released,
     read_state,
     write_state,
 )
-from consilience.site.fields import within
+from consilience.core.tasks.base import Task
+from consilience.core.tasks.fields import within
+from consilience.core.tasks.lifecycle import Describe, Join, Restore, TakePublic
+from consilience.core.tasks.outgoing import Outcome, failure_of, reply_of, withheld
 from consilience.sites.party.audit import AUDIT, AuditLog
 from consilience.sites.party.limits import Limits
 from consilience.sites.party.own_ledger import ledger_of
@@ -66,9 +70,6 @@ from consilience.sites.party.state import (
     share_checkpoint,
     share_files,
 )
-from consilience.tasks.base import Task
-from consilience.tasks.lifecycle import Describe, Join, Restore, TakePublic
-from consilience.tasks.outgoing import Outcome, failure_of, reply_of, withheld
 
 
 class PartySite:
@@ -145,7 +146,7 @@ class PartySite:
         """The bytes of the answers to the tasks in ``request``, or of one ``Failure``; it never raises.
 
         Args:
-            request: what a coordinator asks (:func:`consilience.messages.wire.encode` of tasks).
+            request: what a coordinator asks (:func:`consilience.core.messages.wire.encode` of tasks).
             federation: its name, where the transport carries one; held against the one that was joined.
             to: whom the request is for, where the transport says so.
             recorded: the last round that the coordinator has recorded, where the transport says so: the state

@@ -2,8 +2,8 @@
 
     home/lock              held by the process that works here, whose number is in it
     home/current           the name of the folder that counts
-    home/state-00000012/   the state (consilience.party.state) and the session; written before its name was
-    home/audit.jsonl       what left the party
+    home/state-00000012/   the state (consilience.core.party.state) and the session; written before its name
+    was home/audit.jsonl       what left the party
     home/audit.next        the last line of it, written before it was added
 
 A new state is a new folder. It is filled, forced to the disk, and counts from the moment in which ``current``
@@ -21,11 +21,11 @@ from collections.abc import Callable, Container
 from pathlib import Path
 from time import monotonic, sleep
 
-from consilience.errors import RunFailed
-from consilience.files import force, private_folder, without_links, write_whole
-from consilience.party.state import share_file
+from consilience.core.errors import RunFailed
+from consilience.core.files import force, private_folder, without_links, write_whole
+from consilience.core.party.state import share_file
+from consilience.core.tasks.lifecycle import checkpoint_name
 from consilience.privacy.secure_aggregation.party import SUMS
-from consilience.tasks.lifecycle import checkpoint_name
 
 CHECKPOINTS, REPLIES, SESSION = "checkpoints", "replies", "session.json"
 """What a site keeps in a state's folder beside the party's state."""

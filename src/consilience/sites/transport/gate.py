@@ -22,7 +22,7 @@ from errno import EADDRNOTAVAIL
 from pathlib import Path
 from typing import Any
 
-from consilience.errors import MissingExtra, RunFailed
+from consilience.core.errors import MissingExtra, RunFailed
 from consilience.sites.transport.flower.callers import caller
 
 OPEN = frozenset(

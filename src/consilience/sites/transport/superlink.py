@@ -13,8 +13,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from consilience.errors import RunFailed
-from consilience.files import write_whole
+from consilience.core.errors import RunFailed
+from consilience.core.files import write_whole
 from consilience.lab.runs.folder import is_locked
 from consilience.sites.operations.processes import BIN, Processes, environment
 

@@ -9,13 +9,13 @@ from typing import Any
 
 import numpy as np
 
-from consilience.errors import InvalidInput, MissingExtra, nearest
+from consilience.core.errors import InvalidInput, MissingExtra, nearest
+from consilience.core.validation.arrays import Array
+from consilience.core.validation.memory import check_memory
 from consilience.tables.files.csv_files import read_csv
 from consilience.tables.files.npz import array_names, read_arrays
 from consilience.tables.files.sizes import check_is_file, check_unpacked_size
 from consilience.tables.table import Table, check_names, is_text_column, named_by_place
-from consilience.validation.arrays import Array
-from consilience.validation.memory import check_memory
 
 SUFFIXES = (".csv", ".tsv", ".txt", ".parquet", ".xlsx", ".npz")
 """Endings of files that hold a table."""

@@ -16,11 +16,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from consilience.errors import InvalidInput
+from consilience.core.errors import InvalidInput
+from consilience.core.validation.arrays import Array
+from consilience.core.validation.memory import check_memory
 from consilience.tables.table import GAPS, Table, check_names, named_by_place
 from consilience.tables.texts import Mark, mark_of, marks_shown
-from consilience.validation.arrays import Array
-from consilience.validation.memory import check_memory
 
 SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
 """Characters that may stand between the fields of a line."""

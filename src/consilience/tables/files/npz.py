@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from consilience.errors import InvalidInput
+from consilience.core.errors import InvalidInput
+from consilience.core.validation.arrays import Array
 from consilience.tables.files.sizes import check_is_file, check_unpacked_size
-from consilience.validation.arrays import Array
 
 
 def array_names(path: Path) -> list[str]:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from consilience.errors import InvalidInput
-from consilience.validation.memory import check_memory
+from consilience.core.errors import InvalidInput
+from consilience.core.validation.memory import check_memory
 
 
 def check_is_file(path: Path) -> None:

@@ -8,16 +8,16 @@ from typing import Any
 
 import numpy as np
 
-from consilience.errors import InvalidInput, RunFailed
-from consilience.learners.base import Learner, Phase
-from consilience.learners.sklearn.learner import SklearnLearner
-from consilience.learners.targets import SMALLEST_OF_BINS, expand, harden
+from consilience.core.errors import InvalidInput, RunFailed
+from consilience.core.learners.base import Learner, Phase
+from consilience.core.learners.sklearn.learner import SklearnLearner
+from consilience.core.learners.targets import SMALLEST_OF_BINS, expand, harden
+from consilience.core.messages.columns import Schema
+from consilience.core.numerics.outcomes import Outcome
+from consilience.core.validation.arrays import Array
 from consilience.models.files.store import dump, read
 from consilience.models.fixed import Frozen
-from consilience.numerics.outcomes import Outcome
 from consilience.tables.outcomes.several_labels import MultiLabel, known_pairs
-from consilience.validation.arrays import Array
-from consilience.validation.table_schema import Schema
 
 
 def suited_to(learner: Learner, outcome: Outcome | None) -> Learner:

@@ -24,13 +24,13 @@ from typing import Any
 
 import numpy as np
 
-from consilience.errors import InvalidInput, nearest, odd_name
-from consilience.numerics.outcomes import LEAST_LIKELIHOOD, Outcome
-from consilience.numerics.ranking import area_under_curve, average_precision
+from consilience.core.errors import InvalidInput, nearest, odd_name
+from consilience.core.metrics.ranking import area_under_curve, average_precision
+from consilience.core.numerics.outcomes import LEAST_LIKELIHOOD, Outcome
+from consilience.core.validation.arrays import Array, read_only, unmasked
+from consilience.core.validation.labels import is_gap
 from consilience.tables.columns import truth_of
 from consilience.tables.table import Table, is_table
-from consilience.validation.arrays import Array, read_only, unmasked
-from consilience.validation.labels import is_gap
 
 MOST_LABELS = 200
 """Most labels of a row."""

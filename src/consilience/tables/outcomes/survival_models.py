@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from consilience.errors import InvalidInput
-from consilience.learners.sklearn.estimators import fit_steps, parts
-from consilience.learners.sklearn.learner import SklearnLearner
-from consilience.learners.targets import SMALLEST_OF_BINS, expand
-from consilience.validation.arrays import Array
+from consilience.core.errors import InvalidInput
+from consilience.core.learners.sklearn.estimators import fit_steps, parts
+from consilience.core.learners.sklearn.learner import SklearnLearner
+from consilience.core.learners.targets import SMALLEST_OF_BINS, expand
+from consilience.core.validation.arrays import Array
 
 COPIES = 20
 """Copies of a row of weight 1, for models that take no row weights: shares are rounded to a twentieth."""

@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from consilience.errors import InvalidInput
+from consilience.core.errors import InvalidInput
+from consilience.core.validation.arrays import Array, read_only
+from consilience.core.validation.printing import prints_no_rows
 from consilience.tables.columns import truth_of
-from consilience.validation.arrays import Array, read_only
-from consilience.validation.printing import prints_no_rows
 
 
 def survival_rows(time: Any, event: Any, *, where: str) -> Array:

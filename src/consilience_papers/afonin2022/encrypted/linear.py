@@ -16,10 +16,10 @@ from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.validation import check_is_fitted
 
-from consilience.errors import InvalidInput, KnowledgeRefused
-from consilience.messages.message import message
+from consilience.core.errors import InvalidInput, KnowledgeRefused
+from consilience.core.messages.message import message
+from consilience.core.validation.arrays import Array
 from consilience.models.kernel_ridge import KernelRidge
-from consilience.validation.arrays import Array
 
 INPUTS = "inputs"
 """The features of a model that is linear in the inputs themselves."""

@@ -10,8 +10,8 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from consilience.errors import InvalidInput, KnowledgeRefused, MissingExtra
-from consilience.validation.arrays import Array
+from consilience.core.errors import InvalidInput, KnowledgeRefused, MissingExtra
+from consilience.core.validation.arrays import Array
 
 SHORTEST_KEY = 2048
 """Bits of a key below which nothing is encrypted or answered: 112 bits of security."""

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from consilience.errors import InvalidInput, KnowledgeRefused
-from consilience.messages.message import message
-from consilience.validation.arrays import Array, check_inputs
+from consilience.core.errors import InvalidInput, KnowledgeRefused
+from consilience.core.messages.message import message
+from consilience.core.validation.arrays import Array, check_inputs
 from consilience_papers.afonin2022.encrypted.linear import INPUTS, LinearModel, shared_features
 from consilience_papers.afonin2022.encrypted.paillier import FixedPoint, PrivateKey, PublicKey
 

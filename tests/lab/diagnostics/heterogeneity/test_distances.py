@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy.integrate import quad
 from scipy.stats import wasserstein_distance, wasserstein_distance_nd
 
-from consilience.errors import InvalidInput
+from consilience.core.errors import InvalidInput
 from consilience.lab.diagnostics.heterogeneity import (
     party_weights,
     shortening,

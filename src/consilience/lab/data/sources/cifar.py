@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from consilience.errors import InvalidInput
+from consilience.core.errors import InvalidInput
+from consilience.core.numerics.randomness import stream
+from consilience.core.validation.arrays import Array
 from consilience.lab.data.downloads import damaged, find, obtain, read_archive, read_bytes
 from consilience.lab.data.sources.unpickle import read_pickle
-from consilience.numerics.randomness import stream
 from consilience.tables.dataset import Dataset
 from consilience.tables.splits import take_public
-from consilience.validation.arrays import Array
 
 ADDRESS = "https://www.cs.toronto.edu/~kriz/"
 TRAIN_ROWS = 50_000

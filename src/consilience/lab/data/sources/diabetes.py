@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from consilience.numerics.randomness import stream
+from consilience.core.numerics.randomness import stream
 from consilience.tables.dataset import Dataset
 from consilience.tables.splits import take_public
 

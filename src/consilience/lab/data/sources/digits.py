@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from consilience.numerics.randomness import stream
+from consilience.core.numerics.randomness import stream
 from consilience.tables.dataset import Dataset
 from consilience.tables.splits import take_public
 

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from consilience.core.numerics.randomness import stream
 from consilience.lab.config.sections import known
 from consilience.lab.data.downloads import damaged, obtain, read_bytes
-from consilience.numerics.randomness import stream
 from consilience.tables.dataset import Dataset
 from consilience.tables.rows import rows_and_schema
 from consilience.tables.splits import take_public

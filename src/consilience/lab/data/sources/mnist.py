@@ -8,10 +8,10 @@ from pathlib import Path
 
 import numpy as np
 
-from consilience.errors import InvalidInput, nearest
+from consilience.core.errors import InvalidInput, nearest
+from consilience.core.validation.arrays import Array
 from consilience.lab.data.downloads import damaged, find, obtain, read_bytes
 from consilience.tables.dataset import Dataset
-from consilience.validation.arrays import Array
 
 MNIST_ADDRESS = "https://ossci-datasets.s3.amazonaws.com/mnist/"
 MNIST_HASHES = {

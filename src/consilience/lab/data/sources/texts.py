@@ -9,10 +9,10 @@ from collections.abc import Collection
 
 import numpy as np
 
-from consilience.errors import InvalidInput, nearest
+from consilience.core.errors import InvalidInput, nearest
+from consilience.core.validation.arrays import Array
 from consilience.lab.data.downloads import damaged, find, obtain, read_archive, read_bytes
 from consilience.tables.dataset import Dataset, as_texts
-from consilience.validation.arrays import Array
 
 YAHOO_ADDRESS = "https://s3.amazonaws.com/fast-ai-nlp/yahoo_answers_csv.tgz"
 YAHOO_TOPICS = (

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from consilience.errors import InvalidInput
+from consilience.core.errors import InvalidInput
 
 
 def read_pickle(content: bytes, where: str) -> Any:

@@ -14,7 +14,11 @@ from typing import Any, Literal
 
 import numpy as np
 
-from consilience.errors import InvalidInput, nearest
+from consilience.core.errors import InvalidInput, nearest
+from consilience.core.numerics.randomness import stream
+from consilience.core.validation.arrays import Array
+from consilience.core.validation.labels import Kind, class_order, label_names
+from consilience.core.validation.numbers import check_choice, check_number
 from consilience.lab.diagnostics.heterogeneity.distances import (
     DIRECTIONS,
     along_directions,
@@ -36,10 +40,6 @@ from consilience.lab.diagnostics.heterogeneity.inputs import (
     texts_placed,
 )
 from consilience.lab.diagnostics.heterogeneity.result import Distance, Heterogeneity
-from consilience.numerics.randomness import stream
-from consilience.validation.arrays import Array
-from consilience.validation.labels import Kind, class_order, label_names
-from consilience.validation.numbers import check_choice, check_number
 
 PERMUTATIONS = 20
 """The fewest, and usual, random deals: the probability that ω exceeds all of 20 by chance is 1 in 21."""

@@ -26,10 +26,10 @@ import numpy as np
 from scipy.special import gammaln
 from scipy.stats import wasserstein_distance_nd
 
-from consilience.errors import InvalidInput, RunFailed
-from consilience.numerics.randomness import stream
-from consilience.validation.arrays import Array
-from consilience.validation.numbers import check_number
+from consilience.core.errors import InvalidInput, RunFailed
+from consilience.core.numerics.randomness import stream
+from consilience.core.validation.arrays import Array
+from consilience.core.validation.numbers import check_number
 
 DIRECTIONS = 100
 """Directions of a sliced distance, unless told otherwise."""

@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from consilience.errors import InvalidInput
+from consilience.core.errors import InvalidInput
+from consilience.core.numerics.feature_space import principal_directions, public_feature_space
+from consilience.core.numerics.randomness import stream
+from consilience.core.validation.arrays import Array, unmasked
+from consilience.core.validation.printing import prints_no_rows
 from consilience.lab.diagnostics.heterogeneity.result import NEIGHBOURS
-from consilience.numerics.feature_space import principal_directions, public_feature_space
-from consilience.numerics.randomness import stream
-from consilience.validation.arrays import Array, unmasked
-from consilience.validation.printing import prints_no_rows
 
 CELLS = 16
 """Cells that continuous inputs are counted in: 16 of one column, 4 × 4 of two components."""

@@ -7,8 +7,8 @@ from typing import Any, Literal
 
 import numpy as np
 
-from consilience.validation.arrays import Array
-from consilience.validation.printing import prints_no_rows
+from consilience.core.validation.arrays import Array
+from consilience.core.validation.printing import prints_no_rows
 
 LITTLE, FAR = 0.1, 0.3
 """Limits between "a little apart", "apart" and "far apart", above chance: a share of rows, or of the pooled

@@ -25,6 +25,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from consilience.core.numerics.randomness import Threads
+from consilience.core.validation.arrays import Array
 from consilience.models.torch.batched.architecture import tensors_of
 from consilience.models.torch.batched.perceptron import (
     Dense,
@@ -43,8 +45,6 @@ from consilience.models.torch.batched.steps import (
     pooled,
 )
 from consilience.models.torch.optimizer import TorchOptimizer
-from consilience.numerics.randomness import Threads
-from consilience.validation.arrays import Array
 
 _BLOCK = 128
 """Steps whose rows are laid out at a time, at most."""

@@ -10,10 +10,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from consilience.learners.base import GradientCorrection
+from consilience.core.learners.base import GradientCorrection
+from consilience.core.validation.arrays import Array
 from consilience.models.torch.losses import TorchLoss
 from consilience.models.torch.recipe import TorchRecipe
-from consilience.validation.arrays import Array
 
 PREDICT_ROWS = 256
 """At a time: with more, what layers pass on no longer fits a core's cache, at half the speed."""

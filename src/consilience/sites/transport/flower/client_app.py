@@ -8,9 +8,10 @@ from collections.abc import Callable
 from threading import Timer
 from typing import TYPE_CHECKING, Any
 
-from consilience.errors import InvalidInput
-from consilience.messages.wire import encode
-from consilience.party.party import Party
+from consilience.core.errors import InvalidInput
+from consilience.core.messages.wire import encode
+from consilience.core.party.party import Party
+from consilience.core.tasks.outgoing import failure_of
 from consilience.sites.party import EVERYTHING, Limits, PartySite
 from consilience.sites.transport.flower.internals import (
     PATIENCE,
@@ -21,7 +22,6 @@ from consilience.sites.transport.flower.internals import (
     unwrap,
     wrap,
 )
-from consilience.tasks.outgoing import failure_of
 
 if TYPE_CHECKING:
     from flwr.app import Context, Message

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from consilience.errors import KnowledgeRefused, MissingExtra, RunFailed
+from consilience.core.errors import KnowledgeRefused, MissingExtra, RunFailed
 
 if TYPE_CHECKING:
     from flwr.app import Message, RecordDict

@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from consilience.messages.replies import Failure, Predictions, Replies
-from consilience.messages.schema import Agreement
+from consilience.core.messages.replies import Failure, Predictions, Replies
+from consilience.core.messages.schema import Agreement
+from consilience.core.networks.incoming import Arrival, Delivery, Request, validated
+from consilience.core.tasks.base import Task
 from consilience.methods.compression.stage import CompressedTasks
-from consilience.networks.incoming import Arrival, Delivery, Request, validated
-from consilience.tasks.base import Task
 
 
 class LateAnswers:

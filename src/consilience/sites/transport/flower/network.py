@@ -3,7 +3,7 @@
 The coordinator is a Flower ServerApp (:mod:`consilience.sites.transport.flower.server_app`) that makes a
 :class:`FlowerNetwork` of its grid; every party is a ClientApp
 (:mod:`consilience.sites.transport.flower.client_app`). The bytes that pass between them are those of
-:mod:`consilience.messages.wire`, which Flower only carries.
+:mod:`consilience.core.messages.wire`, which Flower only carries.
 """
 
 from __future__ import annotations
@@ -15,17 +15,19 @@ from dataclasses import dataclass, field
 from time import perf_counter, sleep
 from typing import TYPE_CHECKING, Any
 
-from consilience.errors import InvalidInput, KnowledgeRefused, RunFailed
-from consilience.messages.replies import Description, Failure, Replies
-from consilience.messages.wire import encode
-from consilience.networks.base import Network
-from consilience.networks.incoming import (
+from consilience.core.errors import InvalidInput, KnowledgeRefused, RunFailed
+from consilience.core.messages.replies import Description, Failure, Replies
+from consilience.core.messages.wire import encode
+from consilience.core.networks.base import Network
+from consilience.core.networks.incoming import (
     Arrival,
     Delivery,
     Request,
     decode_reply,
     timed_out,
 )
+from consilience.core.tasks.base import Task
+from consilience.core.tasks.lifecycle import Describe
 from consilience.sites.transport.flower.internals import (
     NODE_UNAVAILABLE,
     PATIENCE,
@@ -34,8 +36,6 @@ from consilience.sites.transport.flower.internals import (
     wrap,
 )
 from consilience.sites.transport.flower.late_answers import LateAnswers, late_delivery, number_of
-from consilience.tasks.base import Task
-from consilience.tasks.lifecycle import Describe
 
 if TYPE_CHECKING:
     from flwr.app import Message

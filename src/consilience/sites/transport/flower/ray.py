@@ -13,13 +13,13 @@ from queue import Queue
 from threading import Event, Thread
 from typing import Any
 
-from consilience.errors import ConsilienceError
-from consilience.learners import Model
-from consilience.messages.message import REGISTRY
-from consilience.messages.schema import Public
+from consilience.core.errors import ConsilienceError
+from consilience.core.learners import Model
+from consilience.core.messages.message import REGISTRY
+from consilience.core.messages.schema import Public
+from consilience.core.networks.local import by_name
+from consilience.core.party.party import Party
 from consilience.models.files.trust import importers
-from consilience.networks.local import by_name
-from consilience.party.party import Party
 from consilience.sites.party import EVERYTHING, PartySite
 from consilience.sites.transport.flower.client_app import site_app
 from consilience.sites.transport.flower.internals import PATIENCE, QUIET, START

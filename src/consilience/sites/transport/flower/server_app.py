@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
-from consilience.errors import MissingExtra, RunFailed
+from consilience.core.errors import MissingExtra, RunFailed
 from consilience.sites.transport.flower.internals import flwr
 
 if TYPE_CHECKING:

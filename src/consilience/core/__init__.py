@@ -1,0 +1,1 @@
+"""Federation by exchanged predictions: it runs with numpy, scipy, scikit-learn and safetensors."""

@@ -1,0 +1,319 @@
+"""Aggregators: pure functions from stacked predictions of parties to one teacher."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from consilience.core.aggregation.last_answers import LastAnswers
+from consilience.core.errors import InvalidInput, KnowledgeRefused
+from consilience.core.messages.replies import Predictions, Replies
+from consilience.core.messages.schema import PRECISION, Agreement, OutputKind
+from consilience.core.messages.scores import RowCount
+from consilience.core.numerics.outcomes import outcome_of
+from consilience.core.validation.arrays import Array
+from consilience.core.validation.printing import prints_no_rows
+
+GUARANTEE = "privacy: "
+"""What a note of a teacher begins with that says what was guaranteed to whom, for the head of a report."""
+
+
+@prints_no_rows
+@dataclass(frozen=True)
+class Stack:
+    """Predictions of the parties, and further replies, stacked in party order.
+
+    Attributes:
+        parties: m names.
+        outputs: shape ``(m, n_public, n_outputs)``: probabilities, logits or values.
+        further: the scores that the rule asked for: type of score to its ``values``, shape ``(m, …)``.
+        classes: names of the classes, in the order of the outputs; empty for values.
+        memory: memory of the rule from the round before, empty at first.
+        labelled: places of the public rows whose class the coordinator knows, and these classes, two arrays
+            of one length; ``None`` if it knows none.
+    """
+
+    parties: tuple[str, ...]
+    outputs: Array
+    further: Mapping[type[Any], Array] = field(default_factory=dict)
+    classes: tuple[str, ...] = ()
+    memory: Mapping[str, Any] = field(default_factory=dict)
+    labelled: tuple[Array, Array] | None = None
+
+
+@prints_no_rows
+@dataclass(frozen=True)
+class Teacher:
+    """The teacher of a round.
+
+    Attributes:
+        values: shape ``(n_public, n_outputs)``: soft labels (float32) or values (float64).
+        weights: shape ``(m, n_public)``, what each party counted for; ``None`` where the rule is not a
+            weighted mean. A row for which nobody counts is not taught.
+        parties: the m names.
+        notes: remarks of the rule for the ledger, such as what it has chosen, or who is left out.
+        memory: memory for the next round, of the rule and of its screen.
+    """
+
+    values: Array
+    weights: Array | None
+    parties: tuple[str, ...]
+    notes: tuple[str, ...] = ()
+    memory: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def taught(self) -> Array | None:
+        """A mask of the public rows that are taught, shape ``(n_public,)``, bool; ``None`` for all."""
+        if self.weights is None or self.weights.any(axis=0).all():
+            return None
+        return np.asarray(self.weights.any(axis=0))
+
+
+Rule = Callable[[Stack], tuple[Any, ...]]
+"""From a stack to a teacher and the parties' weights or ``None``; and notes and a memory where it has any."""
+
+
+class Screened(NamedTuple):
+    """What a screen gives to a rule.
+
+    Attributes:
+        replies: the replies that the rule may see.
+        left_out: party to the sentence for which it is left out.
+        memory: memory of the screen for the next round.
+        labelled: as in :attr:`Stack.labelled`.
+    """
+
+    replies: Replies
+    left_out: Mapping[str, str]
+    memory: Mapping[str, Any]
+    labelled: tuple[Array, Array] | None = None
+
+
+Screen = Callable[[Replies, Mapping[str, Any]], Screened]
+"""From the replies of a round and the memory of the screen to what the rule may see."""
+
+
+@dataclass(frozen=True)
+class Aggregator:
+    """A rule with its name and what it asks of the parties.
+
+    Calling it with the replies of a round gives the :class:`Teacher`. A rule of your own is any pure
+    function from a :class:`Stack` to ``(teacher, weights or None)``, and notes for the ledger if it has any.
+
+    Attributes:
+        name: as reports show it.
+        rule: the pure function.
+        outputs: what the parties send: ``"probabilities"``, ``"logits"`` or ``"values"``.
+        needs: types of the scores that the rule reads beside predictions: subclasses of
+            :class:`~consilience.core.messages.scores.Score`, such as
+            :class:`~consilience.core.messages.scores.RowCount`.
+        options: type of score to the options of the task that asks for it, where that has any.
+        linear: whether the rule needs the parties' mean alone: its teacher of m parties is that of one party
+            whose outputs are their mean, weighted by ``RowCount`` where the rule needs it. Then replies are
+            added up as they come, and no single one is looked at.
+        calibrated: whether parties correct what they send by their calibration rows first.
+        one_class: whether the rule reads which one class a row is of, and cannot serve several labels.
+        summed: form of the rule as a sum, and its settings
+            (:mod:`consilience.privacy.secure_aggregation.rules_as_sums`); ``None`` for a rule that is none,
+            or is linear.
+        forms: makes the rule for parties that have agreed, of one that has several forms, such as one for
+            classes and one for values; ``None`` for a rule that has one.
+        screen: looks at the replies before the rule does, and may leave parties out or cap what they claim,
+            such as :class:`~consilience.core.aggregation.guard.Guard`; ``None`` for none.
+        last: puts the last answers of absent parties in their place, before the screen looks at them, and
+            weights them down after; ``None`` for those that answered alone.
+
+    Raises:
+        InvalidInput: a linear rule that needs something else than row counts.
+    """
+
+    name: str
+    rule: Rule
+    outputs: OutputKind = "probabilities"
+    needs: tuple[type[Any], ...] = ()
+    options: Mapping[type[Any], Mapping[str, Any]] = field(default_factory=dict)
+    linear: bool = False
+    calibrated: bool = False
+    one_class: bool = False
+    summed: tuple[str, Mapping[str, float]] | None = None
+    forms: Callable[[Agreement], Aggregator] | None = None
+    screen: Screen | None = None
+    last: LastAnswers | None = None
+
+    def __post_init__(self) -> None:
+        if self.linear and not set(self.needs) <= {RowCount}:
+            raise InvalidInput(
+                f"a linear rule that needs {', '.join(kind.__name__ for kind in self.needs)}",
+                where=f"aggregator {self.name}",
+                mend="A mean is weighted by RowCount or not at all: leave out linear.",
+            )
+
+    @property
+    def kind(self) -> str:
+        """``"regression"`` for a rule on values, else ``"classification"``."""
+        return "regression" if self.outputs == "values" else "classification"
+
+    def suited_to(self, agreed: Agreement) -> Aggregator:
+        """Give the form of the rule for what these parties agreed on.
+
+        Raises:
+            InvalidInput: it reads one class of each row, and these have several labels.
+        """
+        outcome = outcome_of(agreed.outcome)
+        if self.one_class and outcome is not None and outcome.several:
+            raise InvalidInput(
+                f"aggregator {self.name!r} reads one class of each row, and rows have several labels",
+                where="protocol",
+                mend="Take auto, avg, mean-logits, density-ratio, median, trimmed-mean or certainty.",
+            )
+        return (
+            self
+            if self.forms is None
+            else replace(self.forms(agreed), screen=self.screen, last=self.last)
+        )
+
+    def __call__(self, replies: Replies, memory: Mapping[str, Any] | None = None) -> Teacher:
+        """The teacher of these replies.
+
+        Args:
+            replies: those of a round.
+            memory: of the teacher of the round before; ``None`` at first.
+
+        Raises:
+            KnowledgeRefused: a reply lacks what the rule needs, or is of another kind.
+        """
+        for given in replies.of(Predictions):
+            if given.kind != self.outputs:
+                raise KnowledgeRefused(f"{given.kind}, expected {self.outputs}", where=given.party)
+        before = memory or {}
+        left_out: Mapping[str, str] = {}
+        kept: dict[str, Any] = {}
+        told: tuple[str, ...] = ()
+        ages: Mapping[str, int] = {}
+        if self.last is not None:
+            replies, ages, answers = self.last(replies, before.get("last", {}))
+            told = self.last.notes(ages)
+            kept |= {"last": answers} if answers else {}
+        heard, labelled = replies, None
+        if self.screen is not None:
+            heard, left_out, screened, labelled = self.screen(replies, before.get("screen", {}))
+            kept |= {"screen": screened} if screened else {}
+        if self.last is not None:
+            heard = self.last.faded(heard, ages)
+        if self.linear:
+            made: tuple[Any, ...] = self._of_mean(heard)
+        else:
+            stacked = stack(heard, needs=self.needs, memory=before.get("rule", {}))
+            made = self.rule(replace(stacked, labelled=labelled))
+        complete: tuple[Any, ...] = (*made, *((), {})[len(made) - 2 :])
+        values, weights, notes, remembered = complete
+        kept |= {"rule": remembered} if remembered else {}
+        if left_out and weights is not None:
+            all_weights = np.zeros((len(replies), *weights.shape[1:]))
+            all_weights[np.isin(replies.parties, heard.parties)] = weights
+            weights = all_weights
+        values = np.asarray(values, dtype=PRECISION[self.outputs])
+        notes = (*notes, *told, *left_out.values())
+        return Teacher(values, weights, replies.parties, notes, kept)
+
+    def _of_mean(self, replies: Replies) -> tuple[Array, Array]:
+        """The rule applied to the parties' mean, and how much each party counted on each row."""
+        if RowCount in self.needs:
+            total = replies.sum(Predictions, weights="rows", over=None)
+            mean, shares = total.values, total.weights
+        else:
+            total = replies.sum(Predictions)
+            mean, shares = total.values / len(replies), total.weights / len(replies)
+        values = self.rule(one_party(mean, needs=self.needs))[0]
+        return values, np.broadcast_to(shares[:, None], (len(shares), len(mean)))
+
+
+def stack(
+    replies: Replies, *, needs: tuple[type[Any], ...] = (), memory: Mapping[str, Any] | None = None
+) -> Stack:
+    """Stack the replies in the order of the parties' names, in float64.
+
+    Args:
+        replies: those of a round.
+        needs: types of the scores beside :class:`Predictions`.
+        memory: memory of the rule from the round before.
+
+    Raises:
+        KnowledgeRefused: a party's reply of one type is missing.
+    """
+    required: tuple[type[Any], ...] = (Predictions, *needs)
+    for kind in required:
+        if len(replies.of(kind)) != len(replies) or len(replies) == 0:
+            raise KnowledgeRefused(f"the rule needs {kind.__name__} of every party")
+    return Stack(
+        parties=replies.parties,
+        outputs=np.stack([r.values for r in replies.of(Predictions)], dtype=np.float64),
+        further={kind: completed(replies.of(kind)) for kind in needs},
+        classes=replies.of(Predictions)[0].classes,
+        memory=memory or {},
+    )
+
+
+def completed(scores: Sequence[Any]) -> Array:
+    """Stack scores of the parties; one without rows of its own has the mean of the others', or else 1."""
+    values = np.stack([one.values for one in scores], dtype=np.float64)
+    absent = np.array([getattr(one, "absent", False) for one in scores])
+    if absent.any():
+        values[absent] = 1.0 if absent.all() else values[~absent].mean(axis=0)
+    return values
+
+
+def one_party(outputs: Array, *, needs: tuple[type[Any], ...] = ()) -> Stack:
+    """The stack of one party with these outputs, and one row where the rule counts rows.
+
+    Args:
+        outputs: shape ``(n_public, n_outputs)``.
+        needs: types of the scores that the rule reads: ``RowCount`` or none.
+    """
+    return Stack(("mean",), outputs[None], {kind: np.ones(1) for kind in needs})
+
+
+def weighted_mean_of(outputs: Array, weights: Array) -> Array:
+    """``sum_m weights[m, n] outputs[m, n, k]``, shape ``(n, k)``."""
+    return np.asarray(np.einsum("mn,mnk->nk", weights, outputs))
+
+
+def plain_mean(stack: Stack) -> tuple[Array, Array]:
+    """The mean over parties, and their equal weights."""
+    weights = np.full(stack.outputs.shape[:2], 1 / len(stack.parties))
+    return stack.outputs.mean(axis=0), weights
+
+
+def mean_by_rows(stack: Stack) -> tuple[Array, Array]:
+    """The mean over parties weighted by their private row counts, and these weights."""
+    rows = stack.further[RowCount]
+    weights = np.repeat((rows / rows.sum())[:, None], stack.outputs.shape[1], axis=1)
+    return weighted_mean_of(stack.outputs, weights), weights
+
+
+_ROUNDING = 1e-6
+
+
+def onto_simplex(values: Array, otherwise: Array | None = None) -> Array:
+    """Rows put back among the distributions: clipped at 0 and rescaled to sum to 1.
+
+    A row that is a distribution to the accuracy of float32 stays as it is, bit for bit.
+
+    Args:
+        values: shape ``(n, n_classes)``.
+        otherwise: of the same shape, for rows of which nothing is above 0; uniform by default.
+    """
+    off = np.abs(values.astype(np.float64) @ np.ones(values.shape[1]) - 1) > _ROUNDING
+    if (values < 0).any():
+        off |= values.min(axis=1) < 0
+    if not off.any():
+        return values
+    clipped = np.maximum(values[off], 0)
+    total = clipped.sum(axis=1, dtype=np.float64, keepdims=True)
+    vanished = 1 / values.shape[1] if otherwise is None else otherwise[off]
+    put_back = values.copy()
+    put_back[off] = np.where(total > 0, clipped / np.where(total > 0, total, 1), vanished)
+    return put_back

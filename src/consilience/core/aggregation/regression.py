@@ -1,0 +1,79 @@
+"""Rules for regression values: m parties, n public rows, o targets."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from consilience.core.aggregation.base import (
+    Aggregator,
+    Stack,
+    mean_by_rows,
+    plain_mean,
+    weighted_mean_of,
+)
+from consilience.core.aggregation.density_ratio import DOUBT, RIDGE
+from consilience.core.messages.scores import InputRatios, RowCount
+from consilience.core.validation.arrays import Array
+from consilience.core.validation.numbers import check_number
+
+__all__ = ["mean", "weighted_mean", "median", "value_density_ratio"]
+"""Rules that a configuration can name; :mod:`consilience.core.aggregation` hands them on."""
+
+
+def mean() -> Aggregator:
+    """Mean of the parties' values; Park et al. 2023, Algorithm 1."""
+    return Aggregator("mean", plain_mean, outputs="values", linear=True)
+
+
+def weighted_mean() -> Aggregator:
+    """Mean of the parties' values weighted by their private row counts."""
+    return Aggregator(
+        "weighted-mean", mean_by_rows, outputs="values", needs=(RowCount,), linear=True
+    )
+
+
+def median() -> Aggregator:
+    """Median of the parties' values, target by target; unmoved by fewer than half of them."""
+
+    def rule(stack: Stack) -> tuple[Array, None]:
+        return np.median(stack.outputs, axis=0), None
+
+    return Aggregator("value-median", rule, outputs="values")
+
+
+def value_density_ratio(power: float = 1.0, ridge: float = RIDGE) -> Aggregator:
+    """Every party counts, on each row, as its private rows lie near the row.
+
+    **For simulations**, as :func:`~consilience.core.aggregation.density_ratio.density_ratio`: rows can be
+    rebuilt from what it asks for. ``sum_c S_c(x) f_c(x) / sum_c S_c(x)``, where ``S_c(x)`` is how many of
+    party c's rows come on one public row at x (:class:`consilience.core.numerics.density.PublicRatio`), and
+    f_c its model: the mean of y given x in the pooled data, if every model knows its own. Where nobody has a
+        row near it
+    is the plain mean.
+
+    Args:
+        power: of the ratios, above 0; next to 0 it is the plain mean, and large the nearest party alone.
+        ridge: how much the ratios are smoothed, above 0.
+
+    Source:
+        Mansour, Mohri & Rostamizadeh 2008, "Domain adaptation with multiple sources".
+    """
+    check_number("power", power, above=0, where="value-density-ratio")
+    check_number("ridge", ridge, above=0, where="value-density-ratio")
+    return Aggregator(
+        "value-density-ratio",
+        lambda stack: by_input_ratio(stack, power),
+        outputs="values",
+        needs=(InputRatios,),
+        options={InputRatios: {"ridge": ridge}},
+        summed=("input-ratios", {"power": power}),
+    )
+
+
+def by_input_ratio(stack: Stack, power: float) -> tuple[Array, Array]:
+    """Weigh by a power of the density ratios of inputs: the teacher, and each party's share."""
+    near = np.maximum(stack.further[InputRatios], 0) ** power
+    m, n = near.shape
+    near += DOUBT * near.sum() / (m * n) or 1.0
+    weights = near / near.sum(axis=0)
+    return weighted_mean_of(stack.outputs, weights), weights

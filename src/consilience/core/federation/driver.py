@@ -1,0 +1,162 @@
+"""Drive a run: draw round after round from a protocol, and have each measured, kept and written down.
+
+Every kind of run is driven here: in Python, simulated, deployed, checked. How a round goes is the protocol's:
+it yields one when it is done.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from consilience.core.errors import InvalidInput
+from consilience.core.messages.replies import Metrics
+from consilience.core.numerics.randomness import Threads
+from consilience.core.protocols import Protocol, Round, RoundState
+from consilience.core.protocols.rounds import SECURE
+
+if TYPE_CHECKING:
+    from consilience.core.federation.federation import Federation
+
+
+@dataclass(frozen=True)
+class CompletedRound:
+    """A round with the work that followed it.
+
+    Attributes:
+        round: the round, as the protocol yielded it.
+        metrics: party to its metrics, of those that were measured.
+        checkpoint: whether a run can go on from here.
+        seconds: wall time from the start of the run, checkpoint aside.
+    """
+
+    round: Round
+    metrics: Mapping[str, Metrics] = field(default_factory=dict)
+    checkpoint: bool = False
+    seconds: float = 0.0
+
+
+def drive(
+    federation: Federation,
+    protocol: Protocol,
+    *,
+    state: RoundState | None = None,
+    seconds: float = 0.0,
+    evaluate: Callable[[Round], Mapping[str, Metrics]] = lambda round: {},
+    checkpoint: Callable[[Round, float], bool] = lambda round, seconds: False,
+    record: Callable[[CompletedRound], None] = lambda done: None,
+) -> Iterator[CompletedRound]:
+    """Do a protocol's rounds: after each, call ``evaluate``, ``checkpoint`` and ``record``, in this order.
+
+    A deployed run gives no ``evaluate``: its ``record`` asks for metrics, once the round is in the ledger.
+
+    Args:
+        federation: the parties.
+        protocol: bound to its options.
+        state: of the round to go on after, with the parties as they were then
+            (:class:`~consilience.core.tasks.lifecycle.Restore`); by default untrained parties join first.
+        seconds: wall time of the rounds before.
+        evaluate: asks parties for their metrics after a round.
+        checkpoint: sees to it that a run can go on from here, if it is time to, given its wall time in
+            seconds; returns whether it can.
+        record: writes the round down, before the caller sees it.
+
+    Raises:
+        InvalidInput: the parties or the protocol's options do not go together; before any training.
+        QuorumLost: too few parties answered.
+    """
+    if state is None:
+        federation.form()
+    elif federation.network.agreement is None:
+        raise InvalidInput(
+            "the parties have not joined, and cannot go on after a round",
+            where="federation",
+            mend="Call form() and have the parties take up their own state: "
+            "network.require(Restore(round=…)).",
+        )
+    begun = time.perf_counter() - seconds
+    threads = Threads(federation.threads)
+    steps = protocol(federation.network, federation.public, state)
+    while True:
+        with threads.limited():  # around each step alone: between them the thread is the caller's
+            round = next(steps, None)
+        if round is None:
+            return
+        if round.number == 1 and round.teacher is not None and SECURE not in protocol.options:
+            round = replace(round, notes=(*round.notes, *filter(None, [federation.bound])))
+        metrics = evaluate(round)
+        now = time.perf_counter() - begun
+        done = CompletedRound(round, metrics, checkpoint(round, now), now)
+        record(done)
+        yield done
+
+
+def total_rounds(protocol: Protocol) -> int:
+    """Count the rounds that a protocol will do, beside round 0.
+
+    Raises:
+        InvalidInput: it is no protocol, or it was not called yet.
+    """
+    if not isinstance(protocol, Protocol):
+        name = getattr(protocol, "name", None)
+        raise InvalidInput(
+            f"{name or repr(protocol)} is no protocol with its options",
+            where="federation",
+            mend=f"Call it: {name or 'ensemble_distillation'}(rounds=3).",
+        )
+    return int(protocol.options.get("rounds", 1))
+
+
+def measured_rounds(times: int | None, rounds: int) -> frozenset[int]:
+    """Choose the rounds after which to measure: the last, before all learning, then evenly between.
+
+    Args:
+        times: number of measurements; ``None`` for after every round.
+        rounds: number of rounds beside round 0.
+
+    >>> [sorted(measured_rounds(times, 10)) for times in (0, 1, 2, 3)]
+    [[], [10], [0, 10], [0, 5, 10]]
+    """
+    if times is None or times > rounds:
+        return frozenset(range(rounds + 1))
+    if times < 2:
+        return frozenset([rounds][:times])
+    return frozenset(rounds - round(i * rounds / (times - 1)) for i in range(times))
+
+
+def tracked(
+    rounds: Iterator[CompletedRound], total: int, label: str, *, show: bool = True
+) -> Iterator[CompletedRound]:
+    """Yield the rounds, with a progress bar on a terminal.
+
+    Args:
+        rounds: as :func:`drive` yields them.
+        total: number of rounds beside round 0.
+        label: text beside the bar.
+        show: whether to show it at all.
+    """
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeRemainingColumn,
+    )
+
+    console = Console(stderr=True)
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+    )
+    with Progress(
+        *columns, console=console, transient=True, disable=not (show and console.is_terminal)
+    ) as bar:
+        task = bar.add_task(label, total=total)
+        for done in rounds:
+            bar.update(task, completed=done.round.number)
+            yield done

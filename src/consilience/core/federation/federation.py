@@ -1,0 +1,359 @@
+"""A federation: parties that agreed on classes and public data, and can run a protocol."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any, Literal
+
+import numpy as np
+
+from consilience.core.errors import InvalidInput
+from consilience.core.federation.driver import (
+    CompletedRound,
+    drive,
+    measured_rounds,
+    total_rounds,
+    tracked,
+)
+from consilience.core.federation.forming import (
+    bound_by_class,
+    check_classes_fixed,
+    check_tolerates,
+    incompatible_parties,
+    lacking_public,
+    negotiate,
+)
+from consilience.core.federation.history import History
+from consilience.core.messages.replies import Description, Metrics
+from consilience.core.messages.schema import Agreement, Public
+from consilience.core.networks import LocalNetwork, Network, Population, PopulationNetwork
+from consilience.core.numerics.encoder import Encoder
+from consilience.core.numerics.randomness import limited_threads
+from consilience.core.party.party import Party
+from consilience.core.protocols import Protocol, Round, RoundState
+from consilience.core.tasks.lifecycle import Describe, Evaluate, Join, TakePublic
+from consilience.lab.diagnostics.coverage import PublicCoverage, measure_coverage
+from consilience.models.encoders.encoders import find_encoder
+
+
+class Federation:
+    """Parties and the public data they share.
+
+    Args:
+        parties: at least one :class:`~consilience.core.party.party.Party`; or, where they are many and few
+            take part in a round, a :class:`~consilience.core.networks.Population`.
+        public: unlabelled inputs, shape ``(n_public, ...)``, or a table, by whose columns the
+            parties' tables are read; ``None`` for protocols that exchange models.
+        seed: everything random is keyed by it; the same seed gives the same bits on every network.
+        strict: refuse a party with a single class and a class that one party alone knows, which are
+            mostly mistakes of labelling; switch it off where they are meant.
+        threads: numerical threads while rounds are computed.
+        encoder: makes the features that the parties' rows are compared by: a name (``consilience list
+            encoders``) or a callable with a ``key``; ``None`` for those that the public rows alone say
+            (:mod:`consilience.core.numerics.feature_space`).
+
+    Raises:
+        InvalidInput: no parties, two of one name, or public data that cannot be used.
+
+    Example:
+        >>> import numpy as np
+        >>> from sklearn.naive_bayes import GaussianNB
+        >>> from sklearn.tree import DecisionTreeClassifier
+        >>> from consilience import Federation, Party, avg, ensemble_distillation
+        >>> X = np.repeat(np.linspace(-1, 1, 40), 2)[:, None]
+        >>> y = np.where(X[:, 0] < 0, "below", "above")
+        >>> parties = [
+        ...     Party("a", GaussianNB(), X[0::2], y[0::2]),
+        ...     Party("b", DecisionTreeClassifier(), X[1::2], y[1::2]),
+        ... ]
+        >>> history = Federation(parties, public=X).run(
+        ...     ensemble_distillation(aggregate=avg(), rounds=2)
+        ... )
+        >>> history.models["a"].predict([[-0.9], [0.9]]).tolist()
+        ['below', 'above']
+    """
+
+    def __init__(
+        self,
+        parties: Iterable[Party],
+        public: Any = None,
+        *,
+        seed: int = 0,
+        strict: bool = True,
+        threads: int = 1,
+        encoder: Encoder | str | None = None,
+    ) -> None:
+        if public is None:
+            shared = Public.none()
+        else:
+            shared = public if isinstance(public, Public) else Public(public)
+            for note in shared.notes:
+                warnings.warn(f"public data: {note}", stacklevel=2)
+        if encoder is not None:
+            shared = shared.with_encoder(find_encoder(encoder))
+        network = (
+            PopulationNetwork(parties, shared)
+            if isinstance(parties, Population)
+            else LocalNetwork(parties, shared)
+        )
+        self._set(network, shared, seed, strict, threads, shared.encoder_key)
+
+    @classmethod
+    def over(
+        cls,
+        network: Network,
+        public: Public,
+        *,
+        seed: int = 0,
+        strict: bool = True,
+        threads: int = 1,
+        encoder: str | None = None,
+        tolerates: int = 0,
+    ) -> Federation:
+        """Make a federation whose parties live on a network.
+
+        Args:
+            network: the parties.
+            public: the public rows; ``Public.none()`` for protocols that exchange models.
+            seed: as in the constructor.
+            strict: as in the constructor.
+            threads: as in the constructor.
+            encoder: digest of the encoder that every party has to have, empty for none; by default that of
+                the public rows.
+            tolerates: how many parties may lie: fewer than half of those who know any class.
+        """
+        federation = cls.__new__(cls)
+        agreed = public.encoder_key if encoder is None else encoder
+        federation._set(network, public, seed, strict, threads, agreed)
+        federation._tolerates = tolerates
+        return federation
+
+    def _set(
+        self,
+        network: Network,
+        public: Public,
+        seed: int,
+        strict: bool,
+        threads: int,
+        encoder: str,
+    ) -> None:
+        if not isinstance(seed, int | np.integer) or seed < 0:
+            raise InvalidInput(
+                f"seed is {seed!r}", where="federation", mend="Give a whole number, 0 or more."
+            )
+        quorum, parties = network.quorum, len(network.parties)
+        if not isinstance(quorum, float) and quorum > parties:
+            raise InvalidInput(
+                f"quorum is {quorum}, and there are {parties} parties",
+                where="network",
+                mend="Give a number of parties, or a share in (0, 1].",
+            )
+        self.network, self.public = network, public
+        self._seed, self._strict, self.threads = int(seed), strict, threads
+        self._encoder, self._tolerates = encoder, 0
+        self.bound = (
+            ""  # a sentence on the malicious parties that each class bears, once it is formed
+        )
+        self._last: History | None = None
+        """Record of the run that the parties are as left by."""
+        self._testers: dict[str, int | None] = {}
+        """Parties that can be measured, and how often in a run they let themselves be."""
+
+    def form(self) -> Agreement:
+        """Align classes, check every party against what is agreed, and start from untrained models.
+
+        A party elsewhere that has no public rows of its own is sent them, unless it holds them from before;
+        in this process all hold the same ones in memory, and nothing is sent.
+
+        Raises:
+            InvalidInput: the parties, their data or their models do not go together.
+        """
+        self._last = None
+        with limited_threads(self.threads):
+            descriptions, agreement = self._negotiated()
+            if lacking := lacking_public(descriptions, self.public):
+                self.network.require(TakePublic.of(self.public), to=lacking)
+            self.network.require(Join(agreement=agreement))
+            self.network.agreement = agreement
+        self._testers = {d.party: d.metrics for d in descriptions if d.tested}
+        return agreement
+
+    def _negotiated(self) -> tuple[list[Description], Agreement]:
+        """Have all parties describe themselves; the descriptions that fit, and what is agreed by them."""
+        descriptions = self.network.require(Describe()).of(Description)
+        odd = incompatible_parties(descriptions, self.public, strict=self._strict)
+        self.network.leave_out(odd)
+        fitting = [one for one in descriptions if one.party not in odd]
+        check_tolerates(fitting, self._tolerates)
+        self.bound = bound_by_class(
+            {one.party: one.classes for one in fitting if not one.learns_only}
+        )
+        agreement = negotiate(fitting, self.public, seed=self._seed, encoder=self._encoder)
+        return fitting, agreement
+
+    def suitability(self) -> PublicCoverage:
+        """Measure how much of the public data the parties know, by inputs alone; nothing is trained for it.
+
+        Parties that have joined are asked as they are, others join first; models stay untouched.
+
+        Raises:
+            InvalidInput: there is no public data, or the parties, their data or their models do not go
+                together.
+            QuorumLost: too few parties can say.
+        """
+        if self.network.agreement is None:
+            self.form()
+        with limited_threads(self.threads):
+            return measure_coverage(self.network)
+
+    def rounds(self, protocol: Protocol, *, state: RoundState | None = None) -> Iterator[Round]:
+        """Compute the rounds of a protocol, one at a time, from untrained models.
+
+        With ``state`` the parties are taken as they are (see
+        :class:`~consilience.core.tasks.lifecycle.Restore`), and the protocol goes on after it.
+
+        Raises:
+            InvalidInput: the parties or the protocol's options do not go together; before any training.
+        """
+        self._last = None
+        return (done.round for done in drive(self, protocol, state=state))
+
+    def evaluate(self, round: int, *, parties: Collection[str] | None = None) -> dict[str, Metrics]:
+        """Ask parties for their metrics on their own test data; parties without any are left out.
+
+        Args:
+            round: the round, for the ledger.
+            parties: names of those to be measured; by default all.
+        """
+        asked = [name for name in self._testers if parties is None or name in parties]
+        if not asked:
+            return {}
+        with limited_threads(self.threads):
+            replies = self.network.gather(Evaluate(round=round), to=asked)
+        return {metrics.party: metrics for metrics in replies.of(Metrics)}
+
+    def _is_due(self, name: str, round: int, rounds: int) -> bool:
+        return round in measured_rounds(self._testers.get(name), rounds)
+
+    def run(
+        self,
+        protocol: Protocol,
+        *,
+        evaluate: bool | Literal["participants"] = True,
+        progress: bool = True,
+    ) -> History:
+        """Run a protocol to its end.
+
+        Args:
+            protocol: such as ``ensemble_distillation(aggregate=uwa(), rounds=10)``.
+            evaluate: measure after every round, at the parties that hold test data, and at those whose limits
+                do not allow it that often in :func:`measured_rounds`; ``"participants"``: at those alone
+                whose replies made the round.
+            progress: show a progress bar when the output is a terminal.
+        """
+        return self._recorded(protocol, History(), None, evaluate, progress)
+
+    def resume(
+        self,
+        history: History,
+        protocol: Protocol,
+        *,
+        join: Iterable[Party] = (),
+        evaluate: bool | Literal["participants"] = True,
+        progress: bool = True,
+    ) -> History:
+        """Go on after the last run of this federation, with further parties if there are any.
+
+        The parties are as that run left them; those that join late are untrained, and begin with the next
+        round. What a protocol asks for once it asks all parties for again.
+
+        Args:
+            history: of the last run.
+            protocol: the same, with more rounds.
+            join: parties that were not there, on a network within this process; their classes have to be
+                among those agreed on.
+            evaluate: as of :meth:`run`.
+            progress: as of :meth:`run`.
+
+        Returns:
+            The whole record: the rounds of ``history`` as they are, and those after them.
+
+        Raises:
+            InvalidInput: the parties are not as that run left them; a party that joins does not fit, and
+                then nobody has joined; or the protocol has no further rounds.
+        """
+        if history is not self._last:
+            raise InvalidInput(
+                "the parties are not as this run left them",
+                where="federation",
+                mend="Go on with what the last run of this federation returned.",
+            )
+        done, rounds = history.rounds[-1].state, total_rounds(protocol)
+        if rounds <= done.round:
+            raise InvalidInput(
+                f"rounds is {rounds}, and {done.round} are done",
+                where="protocol",
+                mend="Give the number of all rounds, those that are done among them.",
+            )
+        self.admit(list(join))
+        before = History(list(history.rounds), list(history.metrics), list(history.deliveries))
+        return self._recorded(protocol, before, done, evaluate, progress)
+
+    def admit(self, late: Sequence[Party]) -> None:
+        """Have further parties join, or leave all as it was.
+
+        Args:
+            late: the parties.
+
+        Raises:
+            InvalidInput: the network takes in nobody, or a party does not fit.
+        """
+        if not late:
+            return
+        before, network = self.network.agreed, self.network
+        with limited_threads(self.threads), network.admitting(late):
+            descriptions, agreement = self._negotiated()
+            check_classes_fixed(agreement.classes, before.classes)
+            agreement = replace(agreement, summed=before.summed)  # which the others hold to
+            network.require(Join(agreement=agreement), to=[party.name for party in late])
+        network.agreement = agreement
+        self._testers = {d.party: d.metrics for d in descriptions if d.tested}
+
+    def _recorded(
+        self,
+        protocol: Protocol,
+        history: History,
+        state: RoundState | None,
+        evaluate: bool | Literal["participants"],
+        progress: bool,
+    ) -> History:
+        """Do the rounds that follow a history, and add them to it."""
+        if evaluate not in (True, False, "participants"):
+            raise InvalidInput(
+                f"evaluate is {evaluate!r}", mend='Give true, false or "participants".'
+            )
+        total = total_rounds(protocol)
+        self.network.deliveries.clear()
+
+        def measure(round: Round) -> dict[str, Metrics]:
+            if not evaluate:
+                return {}
+            parties = self.network.parties
+            if evaluate == "participants":
+                parties = () if round.replies is None else round.replies.parties
+            due = [name for name in parties if self._is_due(name, round.number, total)]
+            return self.evaluate(round.number, parties=due)
+
+        def record(done: CompletedRound) -> None:
+            history.add(done.round, done.metrics, self.network.deliveries)
+            self.network.deliveries.clear()
+
+        self._last = None
+        rounds = drive(self, protocol, state=state, evaluate=measure, record=record)
+        for _ in tracked(rounds, total, protocol.name, show=progress):
+            pass
+        history.models = self.network.models()
+        self._last = history
+        return history

@@ -1,0 +1,168 @@
+"""Record of a run in this process: rounds, metrics, and every exchange with every party."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from consilience.core.errors import InvalidInput, nearest, visible
+from consilience.core.learners import Model
+from consilience.core.messages.replies import Metrics
+from consilience.core.networks import Delivery
+from consilience.core.protocols import Round
+from consilience.core.tasks.base import bookkeeping_tasks
+from consilience.core.validation.arrays import Array
+from consilience.core.validation.printing import prints_no_rows
+
+MAIN_METRICS = ("accuracy", "mse", "ibs", "pinball", "hamming_loss")
+"""The metric that counts by default: the first of these that is measured."""
+
+SMALLER_IS_BETTER = frozenset(
+    {"mse", "log_loss", "ece", "brier", "ibs", "pinball", "width", "hamming_loss"}
+)
+"""Metrics that are better when smaller; of own rows too."""
+
+_OWN = "_own"
+_SHOWN = 0.001
+"""Differences that three digits show."""
+_ASIDE = frozenset({"balanced_accuracy", "ece", "brier", "average_precision", "uno_c", "width"}) | {
+    "macro_average_precision",
+    "subset_accuracy",
+}
+"""Metrics that a printed history leaves out; :meth:`History.metric` has them."""
+
+
+@prints_no_rows
+@dataclass
+class History:
+    """Record of a run in this process.
+
+    Attributes:
+        rounds: every round, number 0 first.
+        metrics: per round, party to metric name to value.
+        deliveries: per round, who was asked what, what left whom, bytes and failures.
+        models: party to its trained model, where the network can see into its parties.
+    """
+
+    rounds: list[Round] = field(default_factory=list)
+    metrics: list[dict[str, Mapping[str, float]]] = field(default_factory=list)
+    deliveries: list[list[Delivery]] = field(default_factory=list)
+    models: Mapping[str, Model] = field(default_factory=dict)
+
+    def add(
+        self, round: Round, metrics: Mapping[str, Metrics], deliveries: Iterable[Delivery]
+    ) -> None:
+        """Append one round.
+
+        Args:
+            round: the round, as the protocol yielded it.
+            metrics: party to its metrics after the round, of those that were measured.
+            deliveries: every exchange of the round.
+        """
+        self.rounds.append(round)
+        self.metrics.append({party: given.values for party, given in metrics.items()})
+        self.deliveries.append(list(deliveries))
+
+    def metric(self, name: str = "accuracy") -> Array:
+        """Give one metric, shape ``(n_rounds + 1, n_parties)``, parties by name; NaN where it is missing."""
+        parties = sorted({party for row in self.metrics for party in row})
+        if not any(name in given for row in self.metrics for given in row.values()):
+            known = {key for row in self.metrics for given in row.values() for key in given}
+            raise InvalidInput(
+                f"no metric {name!r} was measured",
+                where="history",
+                mend=nearest(name, known)
+                if known
+                else "Give the parties test data: Party(test=…).",
+            )
+        return np.array(
+            [[row.get(p, {}).get(name, np.nan) for p in parties] for row in self.metrics]
+        )
+
+    @property
+    def bytes_up(self) -> int:
+        """Bytes that left all parties together, as they would on the wire, evaluation not counted."""
+        aside = bookkeeping_tasks()
+        return sum(d.bytes_up for row in self.deliveries for d in row if d.tasks not in aside)
+
+    @property
+    def failures(self) -> list[Delivery]:
+        """Every exchange in which a party was left out."""
+        return [d for row in self.deliveries for d in row if d.status != "ok"]
+
+    def __str__(self) -> str:
+        """Give a line per party: the main metrics on own rows and on everyone's, alone and at the end.
+
+        Lines below name, for each metric, the parties whose figure on own rows is below that of their model
+        alone. Where all test rows are own rows there is one figure for both.
+        """
+        last = self.metrics[-1] if self.metrics else {}
+        names = list(dict.fromkeys(key for given in last.values() for key in given))
+        shown = [name for name in names if name not in _ASIDE and not name.endswith(_OWN)]
+        if not shown:
+            said = f"{len(self.rounds)} rounds, nothing measured: the parties hold no test data"
+            return visible("\n".join([said, *self._left_out(), *self._noted()]))
+        ends = [given for row in (self.metrics[0], last) for given in row.values()]
+        pairs = [(given.get(n), given.get(n + _OWN)) for given in ends for n in shown]
+        sides = {"own rows": _OWN, "everyone's rows": ""}
+        if all(own is None or everyones == own for everyones, own in pairs):
+            sides = {"all test rows": ""}
+        width = max(len(party) for party in ("party", *last))
+        first, second = " " * width, f"{'party':<{width}}"
+        for side in sides:
+            heads = [f"{name + ' alone → after':>24}" for name in shown]
+            first += f"  {side:>{len('  '.join(heads))}}"
+            second += "  " + "  ".join(heads)
+        lines = [first, second]
+        for party, after in last.items():
+            alone = self.metrics[0].get(party, {})
+            cells = [
+                f"{_number(alone.get(n + side))} → {_number(after.get(n + side))}"
+                for side in sides.values()
+                for n in shown
+            ]
+            fitted = (
+                f"{cell:>{max(24, len(name) + 14)}}"
+                for cell, name in zip(cells, shown * len(sides), strict=True)
+            )
+            lines.append(f"{party:<{width}}  " + "  ".join(fitted))
+        lines += self._worse_off(shown)
+        return visible("\n".join([*lines, *self._left_out(), *self._noted()]))
+
+    def _worse_off(self, names: Iterable[str]) -> Iterator[str]:
+        """Yield a line for every metric in which parties end worse than alone on their own rows."""
+        first, last = self.metrics[0], self.metrics[-1]
+        for name in names:
+            sign, own = -1 if name in SMALLER_IS_BETTER else 1, name + _OWN
+            both = sorted(
+                p for p in first.keys() & last.keys() if own in first[p] and own in last[p]
+            )
+            gains = [last[p][own] - first[p][own] for p in both]
+            # As far as the table shows: what is printed alike is not called worse.
+            worse = [p for p, gain in zip(both, gains, strict=True) if sign * gain <= -_SHOWN]
+            if worse:
+                named = ", ".join(worse[:5]) + (" and others" if len(worse) > 5 else "")
+                yield f"own rows: {name} is worse than alone at {len(worse)} of {len(both)}: {named}"
+
+    def _noted(self) -> Iterator[str]:
+        """Yield what the last teacher says of itself, and the first remark of every party that has any."""
+        for round in self.rounds[-1:]:
+            notes = () if round.teacher is None else round.teacher.notes
+            notes += round.notes
+            yield from (f"round {round.number}: {note}" for note in notes)
+        whole = [d for row in self.deliveries for d in row if d.status == "ok" and d.detail]
+        for party in sorted({delivery.party for delivery in whole}):
+            mine = [delivery.detail for delivery in whole if delivery.party == party]
+            yield f"{party} noted {len(mine)} times, first: {mine[0]}"
+
+    def _left_out(self) -> Iterator[str]:
+        """Yield a line for every party that was left out of an exchange, with its first reason."""
+        for party in sorted({delivery.party for delivery in self.failures}):
+            mine = [delivery for delivery in self.failures if delivery.party == party]
+            yield f"{party} was left out {len(mine)} times, first: {mine[0].status}, {mine[0].detail}"
+
+
+def _number(value: float | None) -> str:
+    return "–" if value is None or np.isnan(value) else f"{value:.3f}"

@@ -1,0 +1,362 @@
+"""The contract of a learner: ``fit`` and ``predict``, and a statement of what it can take."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
+
+import numpy as np
+
+from consilience.core.errors import InvalidInput
+from consilience.core.messages.columns import Schema
+from consilience.core.numerics.outcomes import Outcome
+from consilience.core.validation.arrays import Array, as_rows, check_inputs
+from consilience.core.validation.labels import Kind
+from consilience.core.validation.printing import prints_no_rows
+from consilience.models.encoders.encoders import with_text_columns
+from consilience.tables.rows import rows_of
+from consilience.tables.table import Table, is_table, text_rows
+
+Phase = Literal["first", "private", "distill"]
+Takes = Literal["numbers", "scaled", "gaps", "categories", "names"]
+LOG_FLOOR = 1e-6
+"""Probabilities are clipped to this before their logarithm stands in for a logit."""
+
+
+@dataclass(frozen=True)
+class Abilities:
+    """Capabilities of a learner, which a protocol reads before round 1.
+
+    Attributes:
+        kind: ``"classification"`` or ``"regression"``.
+        soft_targets: ``"native"`` when the model trains on rows of probabilities as they are,
+            ``"weighted"`` when each row becomes one hard-labelled copy per class, weighted by its
+            probability, ``"hardened"`` when the model takes no weights and sees the likeliest
+            class. Regression targets are always native.
+        probabilities: where class probabilities come from: the model (``"native"``), a softmax of
+            its decision function (``"decision"``), or its hard answer (``"one-hot"``).
+        logits: whether the model has logits of its own; else log-probabilities stand in.
+        incremental: whether ``fit`` continues from the current parameters; else it starts anew.
+        sample_weight: whether rows may be weighted.
+        validation: whether it cannot be fitted without held-out rows.
+        takes: rows of a table as it takes them: ``"numbers"``; ``"scaled"``, numbers of one scale, for models
+            that measure distances between rows; ``"gaps"``, numbers of which some are missing
+            (NaN); ``"categories"``, a pandas table where there are categories; ``"names"``, always one.
+        how: one sentence for people on how soft targets are taken.
+    """
+
+    kind: Kind
+    soft_targets: Literal["native", "weighted", "hardened"]
+    probabilities: Literal["native", "decision", "one-hot"] = "native"
+    logits: bool = False
+    incremental: bool = False
+    sample_weight: bool = True
+    validation: bool = False
+    takes: Takes = "numbers"
+    how: str = ""
+
+    @property
+    def gaps(self) -> bool:
+        """True if rows without a schema, whose gaps (NaN) are not filled, may have some."""
+        return self.takes not in ("numbers", "scaled")
+
+
+@prints_no_rows
+@dataclass(frozen=True)
+class GradientCorrection:
+    """A change of every step's gradient g(w) to ``g(w) + offset + strength (w − anchor)``.
+
+    The anchor is where training starts. g is the gradient of the loss, after clipping where there is any; the
+    optimizer is given the sum. The last term is FedProx's, the
+    offset SCAFFOLD's.
+
+    Attributes:
+        strength: of the proximal term, 0 or more.
+        offset: parameter name to an array of its shape; 0 where it is missing.
+    """
+
+    strength: float = 0.0
+    offset: Mapping[str, Array] | None = None
+
+
+@dataclass(frozen=True)
+class Steps:
+    """Amount of a training.
+
+    Attributes:
+        count: optimizer steps that led to the parameters that are kept.
+        rate: their step size.
+    """
+
+    count: int
+    rate: float
+
+
+class Learner(ABC):
+    """A model behind the interface that every party trains and asks; :class:`Parametric` ones have more.
+
+    A learner is made by :func:`consilience.core.learners.as_learner`, told once how many outputs the
+    federation agreed on (:meth:`bind`), and from then on fits and predicts matrices with that many
+    columns: class probabilities in the federation's class order, or regression values.
+    """
+
+    abilities: Abilities
+    suffix: ClassVar[str]
+    """File ending of :meth:`save`: ``".skops"`` or ``".safetensors"``."""
+
+    n_outputs: int = 0
+    schema: Schema | None = None
+    """What the columns of its rows are, where they are a table's."""
+    labels: Mapping[str, int] | None = None
+    """Label of each class to its output column, a party's own labels too; ``None`` for 0, 1, … in order."""
+    ordered: bool = False
+    """Whether its classes are bins in their order: targets are soft, and their small shares count too."""
+
+    @property
+    def counts_columns(self) -> str:
+        """Option of its model that says columns by their position; empty if there is none."""
+        return ""
+
+    @property
+    def least_leaf(self) -> int:
+        """Training rows that a leaf of its trees holds at least; 1 for other models."""
+        return 1
+
+    def bind(self, n_outputs: int, schema: Schema | None = None) -> None:
+        """Fix the number of outputs, and what the columns are, before the first fit.
+
+        Args:
+            n_outputs: number of classes, or of regression targets.
+            schema: columns of a table; ``None`` for other rows.
+        """
+        self.n_outputs, self.schema = n_outputs, schema
+
+    def rows(self, X: Any) -> Any:
+        """Turn rows into what the model takes, of a table by its schema; called wherever rows come in.
+
+        Args:
+            X: inputs, shape ``(n, ...)``.
+        """
+        X, schema, takes = np.asarray(X), self.schema, self.abilities.takes
+        if schema is None or X.ndim != 2:
+            return X
+        if takes == "names" or (takes == "categories" and schema.categorical):
+            return schema.frame(X)
+        if takes == "scaled":
+            return schema.scaled(X)
+        if schema.categorical or takes == "numbers":
+            plain = schema.plain and not np.isnan(X).any()
+            return X if plain else schema.encode(X, fill=takes == "numbers")
+        return X
+
+    def check(self, example: Array) -> None:
+        """Raise ``InvalidInput`` if rows like these cannot be used; called before any training.
+
+        Args:
+            example: one row or more, shape ``(n, ...)``.
+        """
+
+    def check_saving(self) -> None:
+        """Raise ``InvalidInput`` if what is trained could not be saved and read in another process."""
+
+    @abstractmethod
+    def fit(
+        self,
+        X: Array,
+        targets: Array,
+        *,
+        rng: np.random.Generator,
+        weights: Array | None = None,
+        validation: tuple[Array, Array] | None = None,
+        phase: Phase = "private",
+    ) -> None:
+        """Train on ``X``.
+
+        Args:
+            X: inputs, shape ``(n, ...)``.
+            targets: shape ``(n, n_outputs)``; one-hot or soft class probabilities, or values.
+            rng: the only source of randomness; same state, same model.
+            weights: shape ``(n,)``, non-negative; ``None`` for equal weights.
+            validation: held-out ``(X, targets)`` for early stopping, where the learner has it.
+            phase: which recipe to follow: the party's first fit, a later one on private data, or
+                distillation; matters to incremental learners only.
+
+        Raises:
+            InvalidInput: the model cannot be trained on what it was given.
+        """
+
+    @abstractmethod
+    def predict(self, X: Array) -> Array:
+        """Compute class probabilities or regression values.
+
+        Args:
+            X: inputs, shape ``(n, ...)``.
+
+        Returns:
+            Shape ``(n, n_outputs)``, float64; rows of probabilities sum to 1.
+
+        Raises:
+            InvalidInput: the model has not been trained, or cannot take these rows.
+        """
+
+    def logits(self, X: Array) -> Array:
+        """Compute unnormalised log-probabilities, for classification.
+
+        Args:
+            X: inputs, shape ``(n, ...)``.
+
+        Returns:
+            Shape ``(n, n_outputs)``, float64; logarithms of :meth:`predict` where the model has no logits.
+        """
+        return np.asarray(np.log(np.clip(self.predict(X), LOG_FLOOR, None)))
+
+    @property
+    @abstractmethod
+    def fitted(self) -> bool:
+        """True once the learner can predict."""
+
+    @abstractmethod
+    def save(self, path: Path) -> None:
+        """Write the fitted state to a file, in a safe format: never a pickle.
+
+        Args:
+            path: ending in :attr:`suffix`.
+
+        Raises:
+            InvalidInput: the model has not been trained, or cannot be saved safely.
+            RunFailed: the file cannot be written.
+        """
+
+    @abstractmethod
+    def load(self, path: Path) -> None:
+        """Read a file of :meth:`save`.
+
+        Args:
+            path: the file.
+
+        Raises:
+            RunFailed: the file is damaged, foreign, or of another model.
+        """
+
+
+@runtime_checkable
+class Parametric(Protocol):
+    """A learner whose parameters can be read, set and pulled at, as protocols that exchange them need it.
+
+    Those of torch modules are (:class:`consilience.models.torch.learner.TorchLearner`).
+    """
+
+    @property
+    def fitted(self) -> bool:
+        """Tell whether it has any."""
+
+    def trained_parameters(self) -> frozenset[str]:
+        """Names of those that training changes by gradients."""
+
+    def start(self, X: Array, *, rng: np.random.Generator) -> None:
+        """Draw first parameters."""
+
+    def parameters(self) -> dict[str, Array]:
+        """Parameters by name."""
+
+    def set_parameters(self, values: Mapping[str, Array]) -> None:
+        """Replace what :meth:`parameters` gives."""
+
+    def fit_corrected(self, X: Array, targets: Array, **how: Any) -> Steps:
+        """Train with changed gradients (:class:`GradientCorrection`)."""
+
+    def check_plain_steps(self) -> None:
+        """Raise ``InvalidInput`` unless training makes plain gradient steps."""
+
+
+class Model:
+    """A trained model with the class names it answers in.
+
+    Attributes:
+        learner: the learner behind it.
+        classes: the column order of :meth:`predict_proba`, empty for regression.
+        outcome: what the classes are bins of; ``None`` where they are classes.
+    """
+
+    alone: Model | None = None
+    """Model that the party had trained alone before others taught it; ``None`` where none was kept."""
+
+    def __init__(
+        self, learner: Learner, classes: tuple[str, ...], outcome: Outcome | None = None
+    ) -> None:
+        self.learner, self.classes, self.outcome = learner, classes, outcome
+
+    def outputs(self, X: Array) -> Array:
+        """Compute class probabilities or values, shape ``(n, n_outputs)``, of inputs ``(n, ...)``."""
+        return self.learner.predict(X)
+
+    def rows(self, X: Any) -> Array:
+        """Read rows as numbers; a table by the columns that the model was trained on.
+
+        Categories that were not known then are read as missing.
+
+        Args:
+            X: inputs, shape ``(n, ...)``, or a table.
+
+        Raises:
+            InvalidInput: the table lacks a column, or the model was trained on columns without names; or
+                an array has gaps, and no party had any when the model was trained.
+        """
+        if not is_table(X):
+            rows = as_rows(X, where="predict")
+            known = rows
+            if self._takes_gaps and rows.ndim == 2 and rows.dtype.kind == "f":
+                known = np.where(np.isnan(rows), 0, rows)
+            check_inputs(known, where="predict")
+            return rows
+        table, schema = Table.of(X, where="predict"), self.learner.schema
+        if (texts := text_rows(table)) is not None and schema is None:
+            return texts
+        if schema is None:
+            raise InvalidInput(
+                "the model was trained on columns without names",
+                where="predict",
+                mend="Give an array, its columns in the order of training.",
+            )
+        table = with_text_columns(table, schema)
+        return rows_of(table, schema, where="predict", unknown="missing").X
+
+    @property
+    def _takes_gaps(self) -> bool:
+        """True if gaps can be filled, or the model takes them as they are."""
+        return self.learner.schema is not None or self.learner.abilities.gaps
+
+    def predict_proba(self, X: Any) -> Array:
+        """Compute class probabilities.
+
+        Args:
+            X: inputs, shape ``(n, ...)``, or a table.
+
+        Returns:
+            Shape ``(n, n_classes)``, in the order of :attr:`classes`.
+
+        Raises:
+            InvalidInput: this is a regression model.
+        """
+        if not self.classes:
+            raise InvalidInput(
+                "a regression model has no class probabilities", where="predict_proba"
+            )
+        return self.outputs(self.rows(X))
+
+    def predict(self, X: Any) -> Array:
+        """Predict class names, regression values, or what an outcome's :attr:`~.Outcome.columns` name.
+
+        Args:
+            X: inputs, shape ``(n, ...)``, or a table.
+
+        Returns:
+            Class names, shape ``(n,)``; or values, shape ``(n, n_targets)``.
+        """
+        outputs = self.outputs(self.rows(X))
+        if self.outcome is not None:
+            return self.outcome.answers(outputs)
+        return np.asarray(self.classes)[outputs.argmax(axis=1)] if self.classes else outputs

@@ -1,0 +1,136 @@
+"""Messages as bytes: a safetensors file whose metadata holds the plain fields as JSON.
+
+Nothing but numbers, strings and arrays can be written, and nothing but known message classes can be
+read: no pickle, no code. The arrays' bytes are stored as they are, so a message of one array costs its
+own size and a header of a few hundred bytes.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from safetensors.numpy import load as load_arrays
+from safetensors.numpy import save as save_arrays
+
+from consilience.core.errors import KnowledgeRefused
+from consilience.core.messages.message import REGISTRY, Brief, sent_fields, values_of
+from consilience.core.registry import registered_modules
+
+LONGEST_HEADER = 1 << 23
+"""Bytes of a message beside its arrays. What JSON is read into takes some twenty times its bytes."""
+
+_KEY = "consilience"
+_PLAIN = frozenset({type(None), bool, int, float, str})
+_SEQUENCES, _TEXT = (tuple, list), {str}
+_SIZES: dict[object, int] = {}
+_MOST_SIZES = 10_000
+_json = json.JSONEncoder(separators=(",", ":")).encode
+
+
+def encode(messages: Sequence[object]) -> bytes:
+    """The bytes of a sequence of messages; the same messages always give the same bytes."""
+    arrays: dict[str, np.ndarray] = {}
+    document = [_pack(message, arrays) for message in messages]
+    return save_arrays(arrays, metadata={_KEY: _json(document)})
+
+
+def size(messages: Sequence[object]) -> int:
+    """``len(encode(messages))``, for a network that passes objects and counts what a real one would send.
+
+    It depends on shapes and on how plain fields are spelt, not on the numbers in arrays: what was
+    measured once is remembered.
+    """
+    outline = tuple([_outline(message) for message in messages])
+    found = _SIZES.get(outline)
+    if found is None:
+        if len(_SIZES) >= _MOST_SIZES:
+            _SIZES.clear()
+        found = _SIZES[outline] = len(encode(messages))
+    return found
+
+
+def decode(data: bytes) -> tuple[Any, ...]:
+    """The messages that :func:`encode` wrote.
+
+    Raises:
+        KnowledgeRefused: the bytes are damaged, name an unknown message, or do not fit its fields.
+    """
+    try:
+        size = int.from_bytes(data[:8], "little")
+        if size > LONGEST_HEADER:
+            raise ValueError(f"a header of {size:,} bytes, of at most {LONGEST_HEADER:,}")
+        document = json.loads(json.loads(data[8 : 8 + size])["__metadata__"][_KEY])
+        arrays = load_arrays(data)
+        if any(
+            values.dtype == bool and (values.view(np.uint8) > 1).any() for values in arrays.values()
+        ):
+            raise ValueError("a bool that is neither true nor false")
+        return tuple(_unpack(entry, arrays) for entry in document)
+    except KnowledgeRefused:
+        raise
+    except Exception as error:  # what a stranger's bytes may raise in JSON or NumPy has no list
+        raise KnowledgeRefused(f"unreadable message ({error})", where="wire") from error
+
+
+def _outline(value: Any) -> object:
+    """All of a value that the length of its bytes depends on."""
+    kind = type(value)
+    if kind is str:
+        return value
+    if kind is int:
+        return len(str(value))
+    if isinstance(value, np.ndarray):
+        return value.dtype, value.shape
+    if isinstance(value, _SEQUENCES):
+        return tuple(value) if _TEXT.issuperset(map(type, value)) else tuple(map(_outline, value))
+    if REGISTRY.get(kind.__name__) is kind:
+        if issubclass(kind, Brief):  # which fields are sent depends on their values
+            return kind, *[(name, _outline(item)) for name, item in sent_fields(value)]
+        return kind, *map(_outline, values_of(value))
+    if isinstance(value, Mapping):
+        return kind, *[(key, _outline(item)) for key, item in value.items()]
+    return kind, repr(value)
+
+
+def _pack(value: object, arrays: dict[str, np.ndarray]) -> object:
+    kind = type(value)
+    if kind in _PLAIN:
+        return value
+    if isinstance(value, np.ndarray):
+        name = str(len(arrays))
+        if value.dtype.kind not in "biuf":
+            raise TypeError(f"arrays of {value.dtype} cannot cross the wire")
+        arrays[name] = np.asarray(value, order="C")
+        return {"array": name}
+    if isinstance(value, tuple | list):
+        return [item if type(item) in _PLAIN else _pack(item, arrays) for item in value]
+    if REGISTRY.get(kind.__name__) is kind:
+        return {kind.__name__: {name: _pack(item, arrays) for name, item in sent_fields(value)}}
+    if isinstance(value, Mapping):
+        return {"map": {str(key): _pack(item, arrays) for key, item in value.items()}}
+    if isinstance(value, np.generic):
+        return value.item()
+    raise TypeError(f"{kind.__name__} cannot cross the wire")
+
+
+def _unpack(value: Any, arrays: Mapping[str, np.ndarray]) -> Any:
+    if isinstance(value, list):
+        return tuple(_unpack(item, arrays) for item in value)
+    if not isinstance(value, dict):
+        return value
+    ((tag, content),) = value.items()
+    if tag == "array":
+        return arrays[content]
+    items = {name: _unpack(item, arrays) for name, item in content.items()}
+    if tag == "map":
+        return items
+    if tag not in REGISTRY:
+        registered_modules(
+            "consilience.core.tasks"
+        )  # a party is asked tasks that it has not imported yet
+    if tag not in REGISTRY:
+        raise ValueError(f"no message is called {tag!r}")
+    return REGISTRY[tag](**items)

@@ -1,0 +1,283 @@
+"""The one door in: decode and decompress replies of parties, validate them, and describe each for the ledger.
+
+Every network hands what arrived to :func:`receive`, and a protocol sees nothing else. A reply that it sees is
+the party's own, of the type that its task declares, of the round and the public rows that were asked for, in
+the agreed class order and shape, and within range: no other place checks that. A reply that is not becomes a
+:class:`~consilience.core.messages.replies.Failure`, and the party is left out. An aggregator still checks
+that it can use what it is given: of the kind of outputs it is for, with the scores that it needs.
+
+What arrived is described by a :class:`Delivery` for each party. The network keeps these until a run writes
+them into its ledger.
+
+A protocol that is linear in the parties takes :meth:`~consilience.core.messages.replies.Replies.sum` of what
+it is handed, and no single reply; a network that only learns sums can hand it these.
+
+A reply may be valid and still a lie. Against lies there are aggregators that bear some of them, such as
+:func:`~consilience.core.aggregation.trimmed_mean`. A filter that compares the replies of an exchange with one
+another, and leaves some parties out for all protocols alike, belongs into :func:`receive`: after all replies
+are validated, so that it compares numbers of one shape, and before deliveries are described, so that each
+party that is left out stands in the ledger with the reason.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
+from typing import Any, NamedTuple
+
+from consilience.core.errors import KnowledgeRefused
+from consilience.core.messages.replies import Failure, Receipt, Replies
+from consilience.core.messages.schema import Agreement
+from consilience.core.messages.wire import decode
+from consilience.core.tasks.base import Task
+from consilience.core.tasks.outgoing import Outcome
+from consilience.methods.compression.stage import CompressedTasks, restore_replies
+
+LONGEST_TEXT = 1_000
+"""Characters kept of a party's free text, such as the reason of a failure."""
+
+
+@dataclass(frozen=True, eq=False)
+class Request:
+    """Tasks for parties.
+
+    Attributes:
+        tasks: what they are asked.
+        data: the bytes of the tasks on the wire.
+    """
+
+    tasks: tuple[Task, ...]
+    data: bytes
+
+    @cached_property
+    def round(self) -> int:
+        """Round of the tasks."""
+        return self.tasks[0].round
+
+    @cached_property
+    def names(self) -> str:
+        """Names of the tasks, as the ledger has them."""
+        return task_names(self.tasks)
+
+    @cached_property
+    def bookkeeping(self) -> bool:
+        """True if all tasks belong to the experiment, and none to a method."""
+        return all(task.bookkeeping for task in self.tasks)
+
+
+class Arrival(NamedTuple):
+    """One party's part of an exchange, decoded and not yet validated.
+
+    Attributes:
+        outcome: its replies, or why there are none.
+        bytes_up: bytes of the answer on the wire, 0 if there was none.
+        seconds: from asking to answer.
+    """
+
+    outcome: Outcome
+    bytes_up: int
+    seconds: float
+
+
+class Delivery(NamedTuple):
+    """One party's part of one exchange, as the ledger keeps it.
+
+    Attributes:
+        party: who was asked.
+        round: the round of the tasks.
+        tasks: their names, joined by ``+``.
+        status: ``"ok"``, or the kind of the :class:`~consilience.core.messages.replies.Failure`.
+        left: what left the party: names and shapes.
+        bytes_down: bytes of the tasks on the wire.
+        bytes_up: bytes of the answer on the wire, 0 if there was none.
+        seconds: from asking to answer.
+        detail: the reason of a failure, and notes.
+    """
+
+    party: str
+    round: int
+    tasks: str
+    status: str
+    left: str
+    bytes_down: int
+    bytes_up: int
+    seconds: float
+    detail: str
+
+
+def decode_reply(party: str, reply: bytes, seconds: float) -> Arrival:
+    """Decode the bytes of a party's answer; bytes that cannot be read are a failure of the party.
+
+    Args:
+        party: who sent them.
+        reply: the bytes.
+        seconds: from asking to answer.
+    """
+    try:
+        replies = decode(reply)
+    except KnowledgeRefused as refusal:
+        failure = Failure(party=party, reason=refusal.what, kind="refused")
+        return Arrival(failure, len(reply), seconds)
+    if len(replies) == 1 and isinstance(replies[0], Failure):
+        failure = replace(replies[0], party=party)  # it cannot blame another
+        return Arrival(failure, len(reply), seconds)
+    return Arrival(replies, len(reply), seconds)
+
+
+def timed_out(party: str, timeout: float) -> Failure:
+    """The failure of a party that did not answer within ``timeout`` seconds."""
+    return Failure(party=party, reason=f"no answer within {timeout:g} s", kind="late")
+
+
+def receive(
+    requests: Mapping[str, Request],
+    arrivals: Mapping[str, Arrival],
+    *,
+    agreement: Agreement | None,
+    timeout: float | None,
+) -> tuple[Replies, list[Delivery]]:
+    """Validate what arrived, and leave out the parties whose replies are not right.
+
+    Args:
+        requests: party to what it was asked, sorted by name.
+        arrivals: party to what came back; every party that was asked has an entry.
+        agreement: what the parties agreed on when they joined; ``None`` before that.
+        timeout: seconds after which an answer no longer counts; ``None`` for no limit.
+
+    Returns:
+        The replies that a protocol may use, and one entry for the ledger for each party.
+    """
+    answers: dict[str, tuple[Any, ...]] = {}
+    missing: dict[str, Failure] = {}
+    deliveries = []
+    for party, request in requests.items():
+        tasks, arrival = request.tasks, arrivals[party]
+        read = arrival
+        if isinstance(tasks, CompressedTasks):
+            read = _decompressed(party, tasks, arrival, agreement)
+            tasks = tasks.whole
+        outcome = validated(party, tasks, read, agreement=agreement, timeout=timeout)
+        if isinstance(outcome, Failure):
+            outcome = replace(outcome, reason=one_line(outcome.reason), mend=one_line(outcome.mend))
+            missing[party] = outcome
+        else:
+            answers[party] = outcome
+        # Of compressed replies the ledger says what they hold, accepted or not, unless they cannot be read.
+        held = arrival if isinstance(read.outcome, Failure) else read
+        deliveries.append(_delivery(party, request, held, outcome))
+    return Replies(answers, missing), deliveries
+
+
+def validated(
+    party: str,
+    tasks: Sequence[Task],
+    arrival: Arrival,
+    *,
+    agreement: Agreement | None,
+    timeout: float | None,
+) -> Outcome:
+    """The replies of one party where they are what was asked for, else the failure that takes their place.
+
+    Args:
+        party: who was asked.
+        tasks: what it was asked.
+        arrival: what came back, decompressed.
+        agreement: what the parties agreed on when they joined; ``None`` before that.
+        timeout: seconds after which an answer no longer counts; ``None`` for no limit.
+    """
+    outcome = arrival.outcome
+    if isinstance(outcome, Failure):
+        if outcome.party == party:
+            return outcome
+        return Failure(party=party, reason=f"speaks for {outcome.party!r}", kind="refused")
+    if timeout is not None and arrival.seconds > timeout:
+        reason = f"answered after {arrival.seconds:.1f} s, the limit is {timeout:g} s"
+        return Failure(party=party, reason=reason, kind="late")
+    try:
+        if len(outcome) != len(tasks):
+            raise KnowledgeRefused(f"{len(outcome)} answers to {len(tasks)} tasks", where=party)
+        for task, reply in zip(tasks, outcome, strict=True):
+            if not isinstance(reply, task.reply_type):
+                raise KnowledgeRefused(
+                    f"answered {type(reply).__name__}, expected {task.reply_type.__name__}",
+                    where=party,
+                )
+            reply.validate(party=party, task=task, agreement=agreement)
+    except Exception as error:
+        return _refused(party, error)
+    return outcome
+
+
+def _decompressed(
+    party: str, tasks: CompressedTasks, arrival: Arrival, agreement: Agreement | None
+) -> Arrival:
+    """Return what arrived with its arrays, or why these cannot be read."""
+    if agreement is None or isinstance(arrival.outcome, Failure):
+        return arrival
+    try:
+        outcome: Outcome = restore_replies(party, tasks, arrival.outcome, agreement)
+    except Exception as error:
+        outcome = _refused(party, error)
+    return arrival._replace(outcome=outcome)
+
+
+def _refused(party: str, error: Exception) -> Failure:
+    """Make the failure in place of an answer; a stranger's may be what no check has thought of."""
+    if isinstance(error, KnowledgeRefused):
+        return Failure(party=party, reason=error.what, kind="refused")
+    reason = f"its answer cannot be checked ({type(error).__name__}: {error})"
+    return Failure(party=party, reason=reason, kind="refused")
+
+
+def task_names(tasks: Sequence[object]) -> str:
+    """The tasks of a request as the ledger names them."""
+    return "+".join(type(task).__name__ for task in tasks)
+
+
+def one_line(text: str) -> str:
+    """A party's free text in one line, cut to what a ledger may hold and a terminal may show."""
+    short = text if len(text) <= LONGEST_TEXT else text[:LONGEST_TEXT] + " …"
+    if short.isprintable():
+        return short
+    return "".join(sign if sign.isprintable() else " " for sign in short)
+
+
+def _delivery(party: str, request: Request, arrival: Arrival, outcome: Outcome) -> Delivery:
+    """The ledger's entry for one party of an exchange."""
+    status, detail = "ok", ""
+    if isinstance(outcome, Failure):
+        status, detail = outcome.kind, outcome.reason
+    elif notes := [note for reply in outcome for note in getattr(reply, "notes", ())]:
+        detail = one_line("; ".join(notes))
+    return Delivery(
+        party=party,
+        round=request.round,
+        tasks=request.names,
+        status=status,
+        left=_contents(arrival.outcome, len(request.tasks)) if arrival.bytes_up else "",
+        bytes_down=len(request.data),
+        bytes_up=arrival.bytes_up,
+        seconds=arrival.seconds,
+        detail=detail,
+    )
+
+
+def _contents(outcome: Outcome, asked: int) -> str:
+    """Names and shapes of what an answer to so many tasks held, accepted or not."""
+    if isinstance(outcome, Failure):
+        return "Failure(text)"  # what a model says when it fails may hold anything
+    kinds = []
+    for reply in outcome[:asked]:
+        if type(reply) is not Receipt:
+            shape = getattr(getattr(reply, "values", None), "shape", ())
+            kinds.append(_named(type(reply).__name__, shape))
+    if len(outcome) > asked:
+        kinds.append(f"{len(outcome) - asked:,} more")
+    return ", ".join(kinds)
+
+
+@lru_cache(maxsize=1000)
+def _named(kind: str, shape: tuple[int, ...]) -> str:
+    """Name of a reply's kind, with the shape of its values."""
+    return kind + ("×".join(map(str, shape)).join("()") if shape else "")

@@ -1,0 +1,154 @@
+"""Parties that are objects of this process."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+
+from consilience.core.learners import Model
+from consilience.core.messages.schema import Public
+from consilience.core.messages.wire import decode, encode, size
+from consilience.core.networks.base import Network, check_distinct
+from consilience.core.networks.incoming import Arrival, Request, decode_reply
+from consilience.core.party.party import Party
+from consilience.core.tasks.base import Task
+from consilience.core.tasks.outgoing import reply_of
+from consilience.methods.compression.stage import open_request
+from consilience.models.torch.batching import BatchScheduler
+
+
+@dataclass
+class InProcessNetwork(Network):
+    """Base class of networks whose parties are objects of this process.
+
+    Alike torch networks train side by side, small ones many times faster so
+    (:mod:`consilience.models.torch.batched.engine`); on a CPU what comes out is the same bit for bit. A
+    party's time in the books is its own and its share of what was done together.
+
+    Args:
+        wire: pass every message through bytes and back, as a real network does; results are the same
+            bit for bit, which the tests hold.
+        at_a_time: parties that are in the midst of something at once; what they hold meanwhile is in memory.
+    """
+
+    wire: bool = field(default=False, kw_only=True)
+    at_a_time: int = field(default=128, kw_only=True)
+
+    def exchange(
+        self, tasks: tuple[Task, ...], to: tuple[str, ...], request: bytes
+    ) -> Mapping[str, Arrival]:
+        # A late answer is known to be late only when it is there.
+        return self._in_batches(dict.fromkeys(to, Request(tasks, request)))
+
+    def exchange_each(self, requests: Mapping[str, Request]) -> Mapping[str, Arrival]:
+        """Ask every party its own question, all of them side by side."""
+        return self._in_batches(requests)
+
+    def _in_batches(self, asked: Mapping[str, Request]) -> Mapping[str, Arrival]:
+        """Ask at most ``at_a_time`` parties at once, each up to where it trains, then train all alike."""
+        arrivals: dict[str, Arrival] = {}
+        for start in range(0, len(asked), self.at_a_time):
+            names = list(asked)[start : start + self.at_a_time]
+            arrivals.update(self._answers({name: asked[name] for name in names}))
+        return arrivals
+
+    def _answers(self, asked: Mapping[str, Request]) -> dict[str, Arrival]:
+        scheduler = BatchScheduler(
+            [partial(self._answer, name, one.tasks, one.data) for name, one in asked.items()]
+        )
+        return {
+            name: Arrival(found.outcome, found.bytes_up, seconds)
+            for name, found, seconds in zip(
+                asked, scheduler.results(), scheduler.seconds, strict=True
+            )
+        }
+
+    @abstractmethod
+    def _answer(self, name: str, tasks: tuple[Task, ...], request: bytes) -> Arrival:
+        """One party's answer; its seconds are measured outside."""
+
+    def _run(self, party: Party, tasks: tuple[Task, ...], request: bytes) -> Arrival:
+        if self.wire:
+            return decode_reply(
+                party.name, reply_of(party, open_request(decode(request)), encode)[1], 0.0
+            )
+        return Arrival(*reply_of(party, tasks, size), 0.0)
+
+
+@dataclass
+class LocalNetwork(InProcessNetwork):
+    """The default network: every party is an object here, and all of them stay in memory.
+
+    Args:
+        members: the parties.
+        public: the public data, which each of them will hold.
+        wire: pass every message through bytes and back, as a real network does; results are the same
+            bit for bit, which the tests hold.
+    """
+
+    members: Iterable[Party]
+    public: Public
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._members = by_name(self.members, self.public)
+
+    @property
+    def parties(self) -> tuple[str, ...]:
+        """Names of the parties, sorted."""
+        return tuple(self._members)
+
+    @contextmanager
+    def admitting(self, parties: Sequence[Party]) -> Iterator[None]:
+        """Take in further parties, unless the block fails: then all is as it was.
+
+        Args:
+            parties: the parties.
+
+        Raises:
+            InvalidInput: there is one of that name.
+        """
+        before = self._members
+        had = {name: member.public for name, member in before.items()}
+        self._members = by_name([*before.values(), *parties], self.public)
+
+        def hand_back() -> None:
+            """Give those who were there the public rows as they had read them, each by its own table."""
+            for name, public in had.items():
+                before[name].public = public
+
+        hand_back()
+        try:
+            yield
+        except BaseException:
+            self._members = before
+            hand_back()
+            raise
+
+    def models(self) -> Mapping[str, Model]:
+        """Every party's trained model as it stands."""
+        members = self._members.items()
+        return {name: member.model() for name, member in members if member.learner.fitted}
+
+    def _answer(self, name: str, tasks: tuple[Task, ...], request: bytes) -> Arrival:
+        return self._run(self._members[name], tasks, request)
+
+
+def by_name(members: Iterable[Party], public: Public) -> dict[str, Party]:
+    """Sort parties by name, so that results do not depend on their order, and hand them the public data.
+
+    Args:
+        members: the parties.
+        public: the public data.
+
+    Raises:
+        InvalidInput: no parties, or two of one name.
+    """
+    members = list(members)
+    check_distinct(member.name for member in members)
+    for member in members:
+        member.public = public
+    return {member.name: member for member in sorted(members, key=lambda member: member.name)}

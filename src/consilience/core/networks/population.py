@@ -1,0 +1,337 @@
+"""Federations of more parties than fit into memory: each is made when it is asked."""
+
+from __future__ import annotations
+
+import shutil
+import weakref
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from tempfile import mkdtemp
+from time import perf_counter
+from typing import TypeVar
+
+from safetensors import SafetensorError
+
+from consilience.core.errors import InvalidInput, RunFailed
+from consilience.core.files import without_fsync
+from consilience.core.learners import Model
+from consilience.core.messages.replies import Failure, Receipt
+from consilience.core.messages.schema import Public
+from consilience.core.messages.wire import decode, size
+from consilience.core.networks.base import check_distinct
+from consilience.core.networks.incoming import Arrival, Request
+from consilience.core.networks.local import InProcessNetwork
+from consilience.core.party.party import Party
+from consilience.core.party.state import join_again, read_state, write_state
+from consilience.core.tasks.base import Task
+from consilience.core.tasks.lifecycle import Join
+from consilience.core.tasks.outgoing import answer, failure_of
+from consilience.methods.compression.stage import open_request
+from consilience.models.torch.batching import BatchScheduler
+
+
+@dataclass(frozen=True)
+class Population:
+    """Many parties by name, each made when it is asked, and let go again when others are.
+
+    Results are those of the parties themselves, bit for bit. Every party is made once at the start, to
+    describe itself. Tasks without a result, such as training alone before round 0, are deferred until the
+    party is next asked for something else; one that fails is recorded then. Time and memory are therefore
+    proportional to the parties that take part in a round. A federation takes it in the place of parties, as
+    does :class:`~consilience.core.networks.PopulationNetwork`; iterated, it makes them all.
+
+    Args:
+        names: of the parties, no two alike.
+        make: makes a party from its name, the same one every time; it may read the rows from a disk.
+        live: parties that stay in memory, those that were asked last. What the others have learned is in a
+            temporary folder, which goes when the network is closed or the process ends, unless it is killed.
+
+    Raises:
+        InvalidInput: no names, two alike, or ``live`` below 1.
+
+    Example:
+        >>> import numpy as np
+        >>> from sklearn.naive_bayes import GaussianNB
+        >>> from consilience import Federation, Party, Population, avg, ensemble_distillation
+        >>> def make(name):
+        ...     rng = np.random.default_rng(int(name))
+        ...     y = np.repeat(["below", "above"], 5)
+        ...     return Party(name, GaussianNB(), rng.normal(np.where(y == "below", -1, 1))[:, None], y)
+        >>> many = Population([f"{i:04d}" for i in range(1000)], make)
+        >>> history = Federation(many, public=np.linspace(-1, 1, 40)[:, None]).run(
+        ...     ensemble_distillation(aggregate=avg(), rounds=2, participation=10)
+        ... )
+        >>> history.models["0042"].predict([[-0.9], [0.9]]).tolist()
+        ['below', 'above']
+    """
+
+    names: Iterable[str]
+    make: Callable[[str], Party]
+    live: int = field(default=1000, kw_only=True)
+
+    def __post_init__(self) -> None:
+        if isinstance(self.names, str):
+            raise InvalidInput(
+                f"the names are one text, {self.names!r}", where="population", mend="Give a list."
+            )
+        if not callable(self.make):
+            raise InvalidInput(
+                f"make is {self.make!r}",
+                where="population",
+                mend="Give a function from a name to its party.",
+            )
+        names = tuple(sorted(map(str, self.names)))
+        object.__setattr__(self, "names", names)
+        check_distinct(names)
+        if not isinstance(self.live, int) or isinstance(self.live, bool) or self.live < 1:
+            raise InvalidInput(
+                f"live is {self.live!r}", where="population", mend="Give a whole number, 1 or more."
+            )
+
+    def __repr__(self) -> str:
+        return f"Population({len(tuple(self.names)):,} parties, live={self.live})"
+
+    def __iter__(self) -> Iterator[Party]:
+        return map(self.made, self.names)
+
+    def made(self, name: str) -> Party:
+        """The party of this name, as nobody has asked it anything.
+
+        Raises:
+            InvalidInput: what was made has another name.
+        """
+        party = self.make(name)
+        if not isinstance(party, Party) or party.name != name:
+            made = repr(party.name) if isinstance(party, Party) else type(party).__name__
+            raise InvalidInput(
+                f"asked for {name!r}, it makes {made}",
+                where="population",
+                mend="Mend `make`.",
+            )
+        return party
+
+
+class PartyCache:
+    """Cache of the parties of a population: some in memory, the others' states on the disk.
+
+    Args:
+        population: the parties by name.
+        public: the public data, which each of them will hold: one copy for all.
+    """
+
+    def __init__(self, population: Population, public: Public) -> None:
+        self._population, self._public = population, public
+        self._places = {name: str(place) for place, name in enumerate(population.names)}
+        self._live: dict[str, Party] = {}
+        """Parties in memory, the last asked at the end."""
+        self._busy: set[str] = set()
+        self._away: set[str] = set()
+        """Names of those whose states are on the disk."""
+        self._deferred: defaultdict[str, list[bytes]] = defaultdict(list)
+        self._folder: Path | None = None
+        self._removed: weakref.finalize[..., PartyCache] | None = None
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of all parties, sorted."""
+        return tuple(self._places)
+
+    def defer(self, name: str, request: bytes) -> None:
+        """Keep the bytes of tasks for a party until it is next asked for something."""
+        self._deferred[name].append(request)
+
+    def deferred(self, name: str) -> list[bytes]:
+        """Requests that a party has still to run, in order; whoever runs one removes it."""
+        return self._deferred[name]
+
+    def acquire(self, name: str) -> Party:
+        """Load the party with its state, and keep it in memory until :meth:`release`."""
+        party = self._live.pop(name, None) or self._restored(name)
+        self._live[name] = party
+        self._busy.add(name)
+        return party
+
+    def release(self, name: str) -> None:
+        """Allow a party to be written to the disk when others need its place.
+
+        Raises:
+            RunFailed: the state of one that goes cannot be written.
+        """
+        self._busy.discard(name)
+        if not self._deferred[name]:
+            del self._deferred[name]
+        idle = (one for one in list(self._live) if one not in self._busy)
+        while len(self._live) > self._population.live and (first := next(idle, None)):
+            self._write_state(self._live[first])
+            del self._live[first]
+
+    def close(self) -> None:
+        """Delete all states."""
+        for known in (self._live, self._away, self._deferred):
+            known.clear()
+        if self._removed is not None:
+            self._removed()
+        self._folder = None
+
+    def _restored(self, name: str) -> Party:
+        party = self._population.made(name)
+        party.public = self._public
+        if name in self._away:
+            join_again(party, self._place(name))
+            read_state(party, self._place(name))
+        return party
+
+    def _write_state(self, party: Party) -> None:
+        if party.agreement is None:
+            return  # it has said what it is, and that it will say again
+        place = self._place(party.name)
+        try:
+            shutil.rmtree(place, ignore_errors=True)
+            place.mkdir()
+            with without_fsync():
+                write_state(party, place)
+        except (OSError, SafetensorError) as error:
+            raise RunFailed(
+                f"the state of {party.name!r} cannot be written: {error}",
+                where="population",
+                mend=f"Free some space below {place.parent.parent}, or raise live: more stay in memory.",
+            ) from error
+        self._away.add(party.name)
+
+    def _place(self, name: str) -> Path:
+        if self._folder is None:
+            self._folder = Path(mkdtemp(prefix="consilience-"))
+            self._removed = weakref.finalize(self, shutil.rmtree, self._folder, ignore_errors=True)
+        return self._folder / self._places[name]
+
+
+T = TypeVar("T")
+
+
+@dataclass
+class PopulationNetwork(InProcessNetwork):
+    """Parties of this process that are made when they are asked, and let go again when others are.
+
+    Tasks without a result are deferred until the party is next asked for something else.
+
+    Args:
+        members: the parties by name.
+        public: the public data, which each of them will hold.
+        wire: pass every message through bytes and back.
+    """
+
+    members: Population
+    public: Public
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._cache = PartyCache(self.members, self.public)
+
+    @property
+    def parties(self) -> tuple[str, ...]:
+        """Names of the parties, sorted."""
+        return self._cache.names
+
+    def models(self) -> Mapping[str, Model]:
+        """Every party's trained model, looked up when it is asked for, until the network is closed.
+
+        A party that has never been asked is then trained as far as the others were told to be.
+        """
+        return _Models(self, self._cache)
+
+    def close(self) -> None:
+        """Delete all states."""
+        self._cache.close()
+
+    def _answers(self, asked: Mapping[str, Request]) -> dict[str, Arrival]:
+        unfit = self._run_deferred_of(
+            [name for name, what in asked.items() if not _all_deferrable(what.tasks)]
+        )
+        fit = {name: what for name, what in asked.items() if name not in unfit}
+        return unfit | super()._answers(fit)
+
+    def _run_deferred_of(self, names: Sequence[str]) -> dict[str, Arrival]:
+        """Run the deferred tasks of parties off the clock; the failures of those that cannot be asked."""
+        behind = [name for name in names if self._cache.deferred(name)]
+        found = BatchScheduler(
+            [partial(self._with, name, self._run_deferred) for name in behind]
+        ).results()
+        return {name: unfit for name, unfit in zip(behind, found, strict=True) if unfit is not None}
+
+    def _answer(self, name: str, tasks: tuple[Task, ...], request: bytes) -> Arrival:
+        if _all_deferrable(tasks):
+            if any(isinstance(task, Join) for task in tasks):  # which begins anew
+                self._cache.deferred(name).clear()
+            self._cache.defer(name, request)
+            receipts = tuple(Receipt(party=name, round=task.round) for task in tasks)
+            return Arrival(receipts, size(receipts), 0.0)
+        return self._with(name, partial(self._run, tasks=tasks, request=request))
+
+    def _with(self, name: str, do: Callable[[Party], T]) -> T | Arrival:
+        """Call a function with a party; its result, or the failure of a party that cannot be made."""
+        try:
+            party = self._cache.acquire(name)
+        except Exception as error:  # what makes it is the user's own, and may raise anything
+            missing = RunFailed(f"it cannot be had ({type(error).__name__}: {error})")
+            failure = failure_of(name, missing, trusted=True)
+            return Arrival(failure, size([failure]), 0.0)
+        try:
+            done = do(party)
+        except BaseException:
+            self._cache.release(name)
+            raise
+        if done is not None:  # a party without deferred tasks is asked next
+            self._cache.release(name)
+        return done
+
+    def _run_deferred(self, party: Party) -> Arrival | None:
+        """Run a party's deferred tasks; the failure of a party that cannot join, else ``None``.
+
+        Another task that fails is recorded in the ledger, and the party goes on with the next one, as if it
+        had been asked at the time.
+        """
+        deferred = self._cache.deferred(party.name)
+        while deferred:
+            tasks, start = open_request(decode(deferred[0])), perf_counter()
+            outcome = answer(party, tasks)
+            if isinstance(outcome, Failure):
+                arrival = Arrival(outcome, size([outcome]), perf_counter() - start)
+                if any(isinstance(task, Join) for task in tasks):
+                    party.agreement = None
+                    return arrival
+                self._receive({party.name: Request(tasks, b"")}, {party.name: arrival})
+            del deferred[0]
+        return None
+
+
+class _Models(Mapping[str, Model]):
+    """The trained models of a population, each looked up when it is asked for."""
+
+    def __init__(self, network: PopulationNetwork, cache: PartyCache) -> None:
+        self._network, self._cache = network, cache
+
+    def __getitem__(self, name: str) -> Model:
+        if name not in self._network.parties:
+            raise KeyError(name)
+        party = self._cache.acquire(name)
+        try:
+            self._network._run_deferred(party)
+            if party.agreement is None or not party.learner.fitted:
+                raise KeyError(name)
+            return party.model()
+        finally:
+            self._cache.release(name)
+
+    def __iter__(self) -> Iterator[str]:
+        return (name for name in self._network.parties if name in self)
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+
+def _all_deferrable(tasks: Sequence[Task]) -> bool:
+    """Tell whether a party may run all of these tasks when it is next asked for something else."""
+    return all(task.deferrable for task in tasks)

@@ -1,0 +1,289 @@
+"""A party's two models as one: the model trained alone and the taught one, mixed row by row.
+
+    prediction(x) = g(x) (own alone(x) + (1 − own) here(x)) + (1 − g(x)) taught(x)
+    g(x) = min(1, r(x) / reach)
+
+r(x) says how near x is to the party's own rows: the density ratio of these to the public ones
+(:class:`OwnRegion`), times what the taught model says for a class that the party has rows of and against one
+that it lacks (:func:`class_odds`). So the model trained alone counts where own rows lie, and the taught one
+elsewhere. here(x) is what the taught model says of an own row: a class that the party has no rows of counts
+``rare`` times as much, and all are scaled to sum to 1 (Bayes' rule for another prior, Saerens et al. 2002,
+"Adjusting the outputs of a classifier to new a priori probabilities", equation 4). ``own``, ``reach`` and
+``rare`` are a party's own choice (:mod:`consilience.core.party.personalizer`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from consilience.core.errors import InvalidInput
+from consilience.core.learners import Learner, Model
+from consilience.core.numerics.outcomes import Outcome
+from consilience.core.party.shared_space import SharedSpace
+from consilience.core.validation.arrays import Array, same_view
+from consilience.core.validation.numbers import check_number
+
+LEAST = 1e-3
+"""Least probability that odds are taken of, and least ratio: a fit says no more of how far away a row is."""
+
+RIDGE = 1.0
+"""Of the density ratio."""
+
+FOLDS = 10
+"""Parts of own rows whose ratios are computed from the other parts."""
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Weights by which a party mixes its two models, and the losses that they were chosen by.
+
+    Attributes:
+        own: weight of the model trained alone where own rows lie, in [0, 1].
+        reach: nearness r below which that weight falls; with 0 it is the same everywhere.
+        familiar: share of own rows of each class, as a part of its share among everyone's, 1 at most; empty
+            where the party lacks none, and classes say nothing of what is its own.
+        rare: part of the probability of a class without own rows that the taught model keeps where own rows
+            lie, in (0, 1].
+        least: least ratio of a row, beside gaps: a fit to few own rows says no more of how far away one is.
+        round: round after which it was chosen.
+        alpha: weight of own rows in the refit; ``None`` where the model was not refitted on own rows.
+        rows: number of calibration rows that it was judged by.
+        counted: mean weight of the model trained alone on these.
+        losses: mean losses on these of the model trained alone, of the taught one, corrected, and of the
+            mixture, in nats or squared units; empty where there are no calibration rows.
+
+    Raises:
+        InvalidInput: a weight or a loss out of range.
+    """
+
+    own: float
+    reach: float
+    familiar: tuple[float, ...] = ()
+    rare: float = 1.0
+    least: float = 0.0
+    round: int = 0
+    alpha: float | None = None
+    rows: int = 0
+    counted: float = 0.0
+    losses: tuple[float, ...] = ()
+
+    def __post_init__(self) -> None:
+        check_number("own", self.own, at_least=0, at_most=1, where="choice")
+        check_number("reach", self.reach, at_least=0, where="choice")
+        check_number("rare", self.rare, above=0, at_most=1, where="choice")
+        check_number("least", self.least, at_least=0, where="choice")
+        for share in self.familiar:
+            check_number("familiar", share, at_least=0, at_most=1, where="choice")
+        for loss in self.losses:
+            check_number("losses", loss, where="choice")
+        if len(self.losses) not in (0, 3):
+            raise InvalidInput(f"{len(self.losses)} losses, expected 3 or none", where="choice")
+
+    def near(self, ratios: Array, taught: Array) -> Array:
+        """Compute g of rows, shape ``(n,)``.
+
+        Args:
+            ratios: density ratios of the rows, shape ``(n,)``.
+            taught: predictions of the taught model, shape ``(n, n_outputs)``.
+        """
+        if not self.reach:
+            return np.ones(len(ratios))
+        told = np.where(ratios > 0, np.maximum(ratios, self.least), 0.0)
+        return np.asarray(np.minimum(told * class_odds(taught, self.familiar) / self.reach, 1.0))
+
+    def mixed(self, alone: Array, taught: Array, ratios: Array) -> Array:
+        """Mix two models' predictions.
+
+        Args:
+            alone: of the model trained alone, shape ``(n, n_outputs)``.
+            taught: of the taught one.
+            ratios: density ratios of the rows, shape ``(n,)``.
+        """
+        near, here = self.near(ratios, taught)[:, None], self.corrected(taught)
+        return np.asarray(near * (self.own * alone + (1 - self.own) * here) + (1 - near) * taught)
+
+    def corrected(self, taught: Array) -> Array:
+        """Correct predictions of the taught model for own rows, shape ``(n, n_outputs)``."""
+        if self.rare == 1:
+            return taught
+        here = taught * np.where(np.array(self.familiar) > 0, 1.0, self.rare)
+        return np.asarray(here / here.sum(axis=1, keepdims=True))
+
+    @classmethod
+    def of(cls, record: Mapping[str, Any]) -> Choice:
+        """Read a choice from a file.
+
+        Raises:
+            KeyError, TypeError, ValueError, InvalidInput: it is damaged.
+        """
+        alpha = record["alpha"]
+        return cls(
+            own=record["own"],
+            reach=record["reach"],
+            familiar=tuple(map(float, record["familiar"])),
+            rare=record["rare"],
+            least=record["least"],
+            round=int(record["round"]),
+            alpha=None if alpha is None else float(alpha),
+            rows=int(record["rows"]),
+            counted=float(record["counted"]),
+            losses=tuple(map(float, record["losses"])),
+        )
+
+    @property
+    def asks_region(self) -> bool:
+        """True if it depends on where a row lies."""
+        return self.own > 0 and self.reach > 0
+
+    @property
+    def taught_is_worse(self) -> bool:
+        """True if the taught model has the larger loss on the calibration rows."""
+        return bool(self.losses) and self.losses[1] > self.losses[0]
+
+    def __str__(self) -> str:
+        """Say the choice in one line."""
+        if not self.own:
+            words = "the taught model everywhere"
+        elif not self.reach:
+            words = f"own model {self.own:g}, taught {1 - self.own:g}, everywhere"
+        else:
+            words = f"own model up to {self.own:g} where own rows lie, taught elsewhere"
+        if self.own and self.rare < 1:
+            words += f"; there classes without own rows count {self.rare:g} times"
+        if self.alpha is not None:
+            words += f"; alpha {self.alpha:g}"
+        if not self.losses:
+            return f"{words}; no calibration rows to judge by"
+        alone, taught, chosen = (f"{loss:.3f}" for loss in self.losses)
+        return (
+            f"{words}; on {self.rows:,} calibration rows it counts {self.counted:.2f}, loss alone {alone}, "
+            f"taught {taught}, chosen {chosen}"
+        )
+
+
+class OwnRegion:
+    """The region where a party's own rows lie: their density ratio to the public rows, at any row.
+
+    It is made of own rows: whoever has it and the public rows learns where they lie.
+
+    Args:
+        space: the space in which rows are compared.
+        coefficients: of the ratio (:class:`~consilience.core.numerics.density.PublicRatio`), one a landmark.
+    """
+
+    def __init__(self, space: SharedSpace, coefficients: Array) -> None:
+        self.space, self.coefficients = space, coefficients
+        self._last: tuple[Array, Array] | None = None
+
+    @classmethod
+    def of(cls, space: SharedSpace, rows: Array) -> OwnRegion:
+        """Find the region of rows.
+
+        Args:
+            space: the space in which rows are compared.
+            rows: own training rows, shape ``(n, ...)``.
+        """
+        ratio = space.ratio(RIDGE)
+        found = ratio.coefficients(space.features(rows), np.ones((len(rows), 1)))
+        return cls(space, found[:, 0])
+
+    def __call__(self, X: Array) -> Array:
+        """Compute the ratio at rows, shape ``(n,)``; kept for the last rows that were asked about."""
+        if not len(X):
+            return np.zeros(0)
+        if self._last is None or not same_view(self._last[0], X):
+            ratio = self.space.ratio(RIDGE)
+            found = ratio.at(self.space.features(X), self.coefficients[:, None])
+            self._last = X, _told(found[:, 0])
+        return self._last[1]
+
+    def among_themselves(self, rows: Array) -> Array:
+        """Compute the ratio at the rows that the region was made of, each without its own part of them.
+
+        A row raises the ratio where it lies; at a row that it has not seen the ratio is lower.
+
+        Args:
+            rows: own training rows, shape ``(n, ...)``.
+
+        Returns:
+            Shape ``(n,)``; :data:`LEAST` for a single row.
+        """
+        ratio, features = self.space.ratio(RIDGE), self.space.features(rows)
+        part = np.arange(len(rows)) % FOLDS
+        pieces = ratio.coefficients(features, np.eye(FOLDS)[part])
+        counted = np.maximum(len(rows) - np.bincount(part, minlength=FOLDS), 1)
+        others = (pieces.sum(axis=1, keepdims=True) - pieces) * (len(rows) / counted)
+        found = ratio.at(features, others)[np.arange(len(rows)), part]
+        return _told(found)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave out what can be computed again."""
+        return {**self.__dict__, "_last": None}
+
+
+def _told(found: Array) -> Array:
+    """Ratios as a fit can tell them."""
+    return np.asarray(np.maximum(found, LEAST))
+
+
+class MixedModel(Model):
+    """A party's model after it was taught: the model trained alone and the taught one, mixed as it chose.
+
+    Args:
+        learner: the taught model's.
+        classes: column order of its outputs, empty for regression.
+        alone: learner of the model trained alone.
+        choices: what was chosen after each round; the last counts.
+        region: where own rows lie; ``None`` where no choice can ask for it.
+        outcome: what the classes are bins of; ``None`` where they are classes.
+    """
+
+    alone: Model
+
+    def __init__(
+        self,
+        learner: Learner,
+        classes: tuple[str, ...],
+        *,
+        alone: Learner,
+        choices: Sequence[Choice],
+        region: OwnRegion | None,
+        outcome: Outcome | None = None,
+    ) -> None:
+        super().__init__(learner, classes, outcome)
+        self.taught = Model(learner, classes, outcome)
+        self.alone = Model(alone, classes, outcome)
+        self.choices, self.region = tuple(choices), region
+
+    def outputs(self, X: Array) -> Array:
+        choice = self.choices[-1]
+        if not choice.own:
+            return self.taught.outputs(X)
+        if choice.own == 1 and not choice.reach:
+            return self.alone.outputs(X)
+        # Before the region is asked: they refuse what does not fit.
+        alone, taught = self.alone.outputs(X), self.taught.outputs(X)
+        ratios = np.zeros(len(X)) if self.region is None else self.region(np.asarray(X))
+        return choice.mixed(alone, taught, ratios)
+
+
+def class_odds(taught: Array, familiar: Sequence[float]) -> Array:
+    """Weigh the classes that a party has rows of against those that it lacks, as the taught model sees rows.
+
+    ``sum_y f_y t_y / sum_y (1 − f_y) t_y``, both sums 0.001 at least.
+
+    Args:
+        taught: probabilities t of the taught model, shape ``(n, n_classes)``.
+        familiar: f, how far each class is the party's own, shape ``(n_classes,)``; empty for odds of 1.
+
+    Returns:
+        Shape ``(n,)``.
+    """
+    if not familiar:
+        return np.ones(len(taught))
+    own = np.array(familiar)
+    return np.asarray(np.maximum(taught @ own, LEAST) / np.maximum(taught @ (1 - own), LEAST))

@@ -1,0 +1,241 @@
+"""Nearness of rows to one another: public rows that are copies or a crowd, and own rows among them.
+
+Whoever chooses the public rows can ask about a person: by copies of a record with others close around it, or
+by the record itself among honest ones. Copies and crowds show in how near public rows lie to one another,
+beside how near a party's own do. Own rows that are public rows too can be left out of all that is computed:
+then what is said of them is the same whether they were there or not.
+
+Distances are between columns in the party's own standard deviations, or between texts' counts of words of
+length 1. Every bound is a share of what is usual among the party's own rows, so that no scale matters.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Iterator
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from consilience.core.messages.columns import Schema
+from consilience.core.messages.schema import Public
+from consilience.core.validation.arrays import Array
+
+COPY, CROWD = 1 / 3, 1 / 2
+"""Of the usual distance to the nearest row, up to which two rows are one and its copy; of the usual distance
+to half of the rows, below which a row lies in a crowd."""
+MOST = 1 / 2
+"""How many public rows may be copies or lie in a crowd, of those that would not be as a matter of course."""
+
+CHANCE = 0.02
+"""Own rows that may be taken for copies of public ones by chance, about: copies are nearer where more would.
+Where more would have the very same numbers, as in tables of a few columns, none are copies."""
+
+_LOW = 0.05
+"""The share of own rows by which is judged how fast rows become fewer with the distance."""
+
+_ROWS, _NUMBERS = 1_000, 1 << 24
+"""Rows, and numbers in them, that distances are taken of at a time."""
+
+
+class Nearness:
+    """Distances as they are usual among a party's own rows.
+
+    Args:
+        own: its inputs, shape ``(n, ...)`` of numbers or ``(n,)`` of texts.
+    """
+
+    def __init__(self, own: Array) -> None:
+        count = Counter(_contents(own))
+        self._own, self._alike = own, 0.0
+        self._twins = frozenset(content for content, times in count.items() if times > 1)
+        if own.dtype.kind not in "UO":
+            flat = own[_drawn(own)].reshape(-1, math.prod(own.shape[1:]))
+            spread = flat.std(axis=0)
+            self._varies = spread > 1e-9 * np.abs(flat).max(axis=0)
+            self._mean, self._spread = flat.mean(axis=0)[self._varies], spread[self._varies]
+            self._alike = _alike(flat[:, self._varies])
+
+    def crowded(self, public: Array) -> bool:
+        """Return true if most public rows are near or exact copies of one another, or lie around a point."""
+        (usual, _), (found, _) = self._nearest(self._own), self._nearest(public)
+        near = COPY * np.median(usual)
+        # As many more rows are near as they lie more densely.
+        expected = 1 - (1 - (usual <= near).mean()) ** (len(public) / len(self._own))
+        half, crowd = self._half(self._own), self._half(public)
+        dense = CROWD * np.median(half)
+        return _most((found <= near).mean(), expected) or _most(
+            (crowd < dense).mean(), (half < dense).mean()
+        )
+
+    def among(self, rows: Array, public: Array) -> NDArray[np.bool_]:
+        """Mark the rows of a party that are public rows too, or as good as; shape ``(n,)``.
+
+        None of those with a twin among the own rows, and none at all where chance would bring many together.
+        """
+        same = np.zeros(len(rows), dtype=bool)
+        if self._alike * len(public) > CHANCE or len(self._own) < 2:
+            return same
+        near = self._copy(len(public))
+        for there in _parts(public):
+            placed = self._placed(public[there])
+            for here in _parts(rows):
+                distances = _distances(self._placed(rows[here]), placed)
+                same[here] |= distances.min(axis=1) <= near
+        lone = [content not in self._twins for content in _contents(rows)]
+        same &= np.array(lone, dtype=bool)
+        return same
+
+    def _copy(self, count: int) -> float:
+        """The distance up to which an own row is taken for a copy of one of so many public ones.
+
+        Own rows that have another within a distance are about as many as a power of it, which is no higher
+        than the number of columns.
+        """
+        _, usual = self._nearest(self._own)
+        low, half = np.quantile(usual, [_LOW, 0.5])
+        power = np.log(0.5 / _LOW) / np.log(half / low) if half > low else np.inf
+        if self._own.dtype.kind not in "UO":
+            power = min(power, math.prod(self._own.shape[1:]))
+        rare = 1 - (1 - CHANCE) ** (len(self._own) / count)
+        return float(min(COPY * half, half * (2 * rare) ** (1 / power)))
+
+    def _nearest(self, rows: Array) -> tuple[Array, Array]:
+        """Distances of some rows to the nearest other one, and to the nearest that is not the same."""
+        drawn = _drawn(rows)
+        placed, found, other = self._placed(rows[drawn]), [], []
+        for part in _parts(rows):
+            distances = _distances(placed, self._placed(rows[part]))
+            itself = (part.start <= drawn) & (drawn < part.stop)
+            distances[itself, drawn[itself] - part.start] = np.inf
+            found.append(distances.min(axis=1))
+            other.append(np.where(distances > 0, distances, np.inf).min(axis=1))
+        return np.min(found, axis=0), np.min(other, axis=0)
+
+    def _half(self, rows: Array) -> Array:
+        """Distances of some rows within which half of them lie."""
+        placed = self._placed(rows[_drawn(rows)])
+        distances = _distances(placed, placed)
+        return np.asarray(np.sort(distances, axis=1)[:, len(distances) // 2])
+
+    def _placed(self, rows: Array) -> Any:
+        """Coordinates whose distances count, shape ``(n, d)``; of texts a sparse matrix."""
+        if rows.dtype.kind in "UO":
+            from sklearn.feature_extraction.text import HashingVectorizer
+
+            return HashingVectorizer(alternate_sign=False).transform(rows)
+        flat = rows.reshape(len(rows), -1)[:, self._varies]
+        precision = (
+            np.float64 if flat.shape[1] < 100 else np.float32
+        )  # of a few columns all digits tell
+        return ((flat - self._mean) / self._spread).astype(precision)
+
+
+class PublicComparison:
+    """Comparison of a party's rows with public ones, computed once, as it takes longer than a small round.
+
+    Args:
+        private: the private inputs, shape ``(n, ...)``.
+        tests: the test inputs, shape ``(n_tests, ...)``; there may be none.
+        schema: of a table, whose rows are compared as it encodes them; ``None`` for other rows.
+    """
+
+    def __init__(self, private: Array, tests: Array, schema: Schema | None = None) -> None:
+        self._encode = np.asarray if schema is None else schema.encode
+        self._private, self._tests = map(self._encode, (private, tests))
+        self.found: dict[str, Array] = {}
+        """Results for the latest public rows, in bits, by what they are of and digests of all rows."""
+
+    def crowded(self, public: Public) -> bool:
+        """Return true if public rows are copies or a crowd (:meth:`Nearness.crowded`)."""
+
+        def compute(nearness: Nearness) -> NDArray[np.bool_]:
+            return np.array([nearness.crowded(self._encode(public.X))])
+
+        return bool(self._once("crowded", public, 1, compute)[0])
+
+    def private_among(self, public: Public) -> NDArray[np.bool_]:
+        """Mark the private rows that are public rows too (:meth:`Nearness.among`)."""
+        return self._among("private", self._private, public)
+
+    def tests_among(self, public: Public) -> NDArray[np.bool_]:
+        """Mark the test rows that are public rows too (:meth:`Nearness.among`)."""
+        return self._among("tests", self._tests, public)
+
+    def _among(self, name: str, rows: Array, public: Public) -> NDArray[np.bool_]:
+        return self._once(
+            name, public, len(rows), lambda nearness: nearness.among(rows, self._encode(public.X))
+        )
+
+    def _once(
+        self,
+        name: str,
+        public: Public,
+        count: int,
+        compute: Callable[[Nearness], NDArray[np.bool_]],
+    ) -> NDArray[np.bool_]:
+        """The result of this name that is there already, or of a computation; shape ``(count,)``."""
+        rows = f"{public.key} {self._digest}"
+        if (key := f"{name} {rows}") not in self.found:
+            kept = {other: bits for other, bits in self.found.items() if other.endswith(rows)}
+            self.found = kept | {key: np.packbits(compute(self._nearness))}
+        return np.unpackbits(self.found[key], count=count).astype(bool)
+
+    @cached_property
+    def _nearness(self) -> Nearness:
+        return Nearness(self._private)
+
+    @cached_property
+    def _digest(self) -> str:
+        return "-".join(Public(rows).key for rows in (self._private, self._tests) if len(rows))
+
+
+def _drawn(rows: Array) -> NDArray[np.int64]:
+    """Indices of the rows to look at; of many, those that their contents draw, which nobody can foresee."""
+    step = next(_parts(rows)).stop
+    if len(rows) <= step:
+        return np.arange(len(rows))
+    return np.random.default_rng(int(Public(rows).key, 16)).permutation(len(rows))[:step]
+
+
+def _parts(rows: Array) -> Iterator[slice]:
+    """Rows in parts whose distances fit into memory."""
+    step = min(_ROWS, max(1, _NUMBERS // math.prod(rows.shape[1:])))
+    return (slice(start, start + step) for start in range(0, len(rows), step))
+
+
+def _alike(columns: Array) -> float:
+    """The chance that two rows have the same numbers, were the columns independent."""
+    found = 1.0
+    for column in columns.T:
+        shares = np.unique(column, return_counts=True)[1] / len(column)
+        pairs = (shares**2).sum() - 1 / len(column)  # but each row with itself
+        found *= float(pairs) * len(column) / max(1, len(column) - 1)
+        if found < 1e-15:
+            return 0.0
+    return found
+
+
+def _contents(rows: Array) -> Iterator[bytes | str]:
+    """Each row as a value that can be counted."""
+    return (row if isinstance(row, str) else row.tobytes() for row in rows)
+
+
+def _distances(a: Any, b: Any) -> Array:
+    """Distances from each row to each, shape ``(n, m)``; those of rounding size are 0."""
+    lengths = [
+        np.asarray((x.multiply(x) if hasattr(x, "multiply") else x * x).sum(axis=1)).ravel()
+        for x in (a, b)
+    ]
+    total = lengths[0][:, None] + lengths[1]
+    products = a @ b.T
+    squares = total - 2 * (products.toarray() if hasattr(products, "toarray") else products)
+    return np.sqrt(np.where(squares > 100 * np.finfo(squares.dtype).eps * total, squares, 0))
+
+
+def _most(found: float, usual: float) -> bool:
+    """Return true if more than :data:`MOST` of the rows are found that are not as a matter of course."""
+    return bool(found - usual > MOST * (1 - usual))

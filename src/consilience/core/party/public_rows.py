@@ -1,0 +1,306 @@
+"""A party's rows beside public ones: a table is read by the public rows' schema, and both are compared."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from consilience.core.errors import InvalidInput
+from consilience.core.messages.columns import Schema
+from consilience.core.messages.schema import Public
+from consilience.core.numerics.outcomes import Outcome
+from consilience.core.party.nearness import PublicComparison
+from consilience.core.validation.arrays import Array, check_alike, read_only
+from consilience.core.validation.printing import prints_no_rows
+from consilience.models.encoders.encoders import with_text_columns
+from consilience.privacy.accounting.stage import Privacy
+from consilience.tables.columns import Lenient
+from consilience.tables.remarks import says_target
+from consilience.tables.rows import Rows, rows_and_schema, rows_of
+from consilience.tables.table import Table, is_table, text_rows
+
+MOST_SHARED = 0.25
+"""Of a party's own rows, how many may be left out since they are public rows too: whoever could have all
+others left out would ask about those that remain."""
+
+
+@prints_no_rows
+@dataclass(frozen=True)
+class OwnTable:
+    """Private rows and test rows of a party with the names of their columns.
+
+    Attributes:
+        private: the private inputs.
+        tests: the test inputs; ``None`` where there are none.
+        where: the party, for errors.
+        rename: own name of a column to the public rows' name.
+        units: the public rows' name of a column to the factor that its numbers are multiplied by, or a scale
+            of temperature.
+        missing: whether columns of the public rows may be missing.
+        unknown: what becomes of categories that the public rows do not have.
+        tested_alone: whether it has test rows alone, which then are ``private`` too, for their columns.
+    """
+
+    private: Table
+    tests: Table | None
+    where: str
+    rename: Mapping[str, str]
+    units: Mapping[str, float | str]
+    missing: Literal["refused", "allowed"]
+    unknown: Lenient
+    tested_alone: bool = False
+
+    @classmethod
+    def of(cls, X: Any, test: Any, **options: Any) -> OwnTable | None:
+        """Take a party's inputs and test rows with labels; ``None`` unless the inputs are a table."""
+        if X is None and isinstance(test, tuple | list) and test and is_table(test[0]):
+            X, options = test[0], {**options, "tested_alone": True}
+        if not is_table(X):
+            return None
+        where = options["where"]
+        private, held = Table.of(X, where=where), None
+        if text_rows(private) is not None:
+            return None
+        if isinstance(test, tuple | list) and test and is_table(test[0]):
+            held = Table.of(test[0], where=f"{where}, test data")
+        return cls(private, held, **options)
+
+    def rows(self) -> tuple[Rows, Array | None]:
+        """Read the rows by the schema that they suggest themselves."""
+        where = f"{self.where}, private data"
+        found = rows_and_schema(self.private, where=where, texts="left out")
+        assert found.schema is not None
+        tests = None
+        if self.tests is not None:
+            where = f"{self.where}, test data"
+            tests = rows_of(self.tests, found.schema, where=where, unknown="missing").X
+        return found, tests
+
+    def rows_by(self, public: Public, *, discreet: bool) -> tuple[Rows, Array | None]:
+        """Read private rows by the schema of public rows, and test rows by the part of it that they have.
+
+        Args:
+            public: the public rows, which have a schema.
+            discreet: leave what the tables hold out of errors.
+
+        Raises:
+            InvalidInput: they do not go together.
+        """
+        assert public.schema is not None
+        precision = public.X.dtype if public.X.dtype.kind == "f" else np.dtype(np.float64)
+        options: dict[str, Any] = {
+            "rename": self.rename,
+            "unknown": self.unknown,
+            "discreet": discreet,
+        }
+        found = rows_of(
+            with_text_columns(self.private, public.schema),
+            public.schema,
+            where=self.where,
+            units=self.units,
+            missing=self.missing,
+            **options,
+        )
+        found = replace(found, X=found.X.astype(precision))
+        if self.tests is None:
+            return found, None
+        kept = public.schema.only(found.kept)
+        units = {name: unit for name, unit in self.units.items() if name in kept.names}
+        read = with_text_columns(self.tests, kept)
+        tests = rows_of(read, kept, where=f"{self.where}, test data", units=units, **options)
+        if not self.tested_alone:
+            said = tuple(f"in the test rows, {note}" for note in tests.notes)
+            found = replace(found, notes=found.notes + said)
+        return found, tests.X.astype(precision)
+
+
+class ReadByPublic:
+    """Reading of a party's rows by public ones, and what it takes of these; a part of ``Party``."""
+
+    X: Array
+    y: Array
+    test: tuple[Array, Array] | None
+    table: OwnTable | None
+    schema: Schema | None
+    outcome: Outcome | None
+    comparison: PublicComparison
+    public: Public | None
+    kept_public: tuple[str, ...]
+    max_public_bytes: int
+    discreet: bool
+    overlap: bool
+    secret: bytes
+    privacy: Privacy
+    _where: str
+    notes: tuple[str, ...] = ()
+    """Remarks on its table."""
+
+    def _numbers_of(self, X: Any, test: Any) -> tuple[Any, Any]:
+        """Rows of a table by the schema that it suggests itself, and test rows with their labels."""
+        if self.table is None:  # rows, or a single column of texts
+            if is_table(X):
+                X = text_rows(Table.of(X, where=self._where))
+            if isinstance(test, tuple | list) and test and is_table(test[0]):
+                test = (text_rows(Table.of(test[0], where=self._where)), *test[1:])
+            return X, test
+        own, tests = self.table.rows()
+        self.schema, self.notes = own.schema, own.notes
+        return None if self.table.tested_alone else own.X, test if tests is None else (
+            tests,
+            *test[1:],
+        )
+
+    @property
+    def row(self) -> str:
+        """The form of its rows, of a table with a digest of the columns.
+
+        ``"any"`` where it has none, or a budget of privacy: which columns hold anything is read off its rows.
+        """
+        if not len(self.X) or self.privacy.accountant.budget is not None:
+            return "any"
+        if self.X.dtype.kind in "UO":
+            return "text"
+        shape, schema = str(self.X.shape[1:]), self.schema
+        if self.table is None or schema is None:
+            return shape
+        # Between sites nobody may guess from a digest what values a table holds.
+        plain = schema.plain  # else categories say more
+        said = json.dumps(schema.names) if plain else f"{self.secret.hex()}{schema.key}"
+        return f"{shape} with columns {hashlib.sha256(said.encode()).hexdigest()[:8]}"
+
+    @property
+    def has_gaps(self) -> bool:
+        """True if a number of its private rows or its test rows is missing."""
+        both = (self.X,) if self.test is None else (self.X, self.test[0])
+        return any(bool(np.isnan(rows).any()) for rows in both if rows.dtype.kind == "f")
+
+    def _compared(self) -> PublicComparison:
+        """Its rows and test rows, to be held against public ones."""
+        tests = self.X[:0] if self.test is None else self.test[0]
+        return PublicComparison(self.X, tests, self.schema)
+
+    def read_by(self, public: Public) -> Public:
+        """Read its rows by the columns of public rows, and return these, without columns that it lacks.
+
+        Raises:
+            InvalidInput: they have other columns, or do not look alike.
+        """
+        discreet, before = self.discreet, self.schema
+        if len(public) and public.schema is not None and self.table is not None:
+            rows, tests = self.table.rows_by(public, discreet=discreet)
+            if rows.absent:
+                public = public.only(rows.kept)
+            own = slice(0 if self.table.tested_alone else None)
+            self.X = read_only(rows.X[own][:, rows.kept])
+            said = says_target(self.table.private, self.y) if len(self.y) else ()
+            self.notes = rows.notes + said
+            if self.test is not None and tests is not None:
+                self.test = read_only(tests), self.test[1]
+        elif len(public) and public.schema is None and before is not None and not before.plain:
+            raise InvalidInput(
+                "its columns have names or gaps, and those of the public rows have no names",
+                where=self._where,
+                mend="Give the public rows as a table too.",
+            )
+        if len(public) or public.schema is not None:
+            self.schema = public.schema
+            if self.schema is None and self.has_gaps:
+                self.schema = Schema.of_numbers(public.X)
+        if not len(self.X) and self.test is None:
+            self.X = public.X[:0]
+        if self.schema != before or self.table is not None:
+            found, self.comparison = self.comparison.found, self._compared()
+            self.comparison.found = found
+        if len(public) and len(self.X):
+            texts = "UO"
+            formed = self.X.shape[1:] == public.X.shape[1:]
+            formed &= (self.X.dtype.kind in texts) == (public.X.dtype.kind in texts)
+            # With a budget the form alone counts: whether the scale does is an answer about rows.
+            if not formed or self.privacy.accountant.budget is None:
+                _check_like(self.X, public.X, self.schema, where=self._where, discreet=discreet)
+        return public
+
+    @property
+    def public_digests(self) -> tuple[str, ...]:
+        """Digests of the public rows that it holds."""
+        if self.max_public_bytes:
+            return self.kept_public
+        return () if self.public is None else (self.public.key,)
+
+    def take_public(self, public: Public) -> None:
+        """Take public rows that the coordinator sends; they count once they are agreed on.
+
+        Raises:
+            InvalidInput: it has rows of its own, or these do not look like the private ones.
+        """
+        self.check_public(public)
+        self.public = public
+
+    def check_public(self, public: Public) -> None:
+        """Raise ``InvalidInput`` unless it takes public rows, and these look like its own."""
+        self.check_takes_public()
+        self._private_apart(self._check_alike(public))
+
+    def check_takes_public(self) -> None:
+        """Raise ``InvalidInput`` if it has public rows of its own, and takes none from a coordinator."""
+        if not self.max_public_bytes:
+            raise InvalidInput(
+                "it has public rows of its own, and takes no others",
+                where=self._where,
+                mend="Name no public file at the party, and the coordinator sends the rows.",
+            )
+
+    def _check_alike(self, public: Public) -> Public:
+        """Return public rows as it reads them, or raise ``InvalidInput``: they do not look like its own."""
+        public = self.read_by(public)
+        if self.max_public_bytes and self.comparison.crowded(public):
+            raise InvalidInput(
+                "most public rows are copies of one another, or lie around one point",
+                where=self._where,
+            )
+        return public
+
+    def _private_apart(self, public: Public) -> NDArray[np.bool_]:
+        """Mark the private rows that are no public rows too, or all where these may overlap.
+
+        Raises:
+            InvalidInput: too many are.
+        """
+        if self.overlap or not len(public) or not len(self.X):
+            return np.ones(len(self.X), dtype=bool)
+        apart = ~self.comparison.private_among(public)
+        if self.privacy.accountant.budget is None and apart.mean() < 1 - MOST_SHARED:
+            raise InvalidInput(
+                f"more than {MOST_SHARED:.0%} of its rows are among the public rows",
+                where=self._where,
+                mend="Take public rows of others; or let the party's engineer set limits.overlap = true.",
+            )
+        return apart
+
+
+def _check_like(
+    X: Array, public: Array, schema: Schema | None, *, where: str, discreet: bool
+) -> None:
+    """Raise ``InvalidInput`` unless private rows look like the public ones: type, shape and scale.
+
+    Args:
+        X: private rows.
+        public: the public rows.
+        schema: their columns; ``None`` for rows without names and gaps.
+        where: the party, for the error.
+        discreet: leave what the private rows hold out of the error.
+    """
+    names = list[str]()
+    if schema is not None and X.shape[1:] == public.shape[1:] and X.dtype.kind not in "UO":
+        schema.check(X, where=where)
+        X, public = schema.levels(X), schema.levels(public)
+        names = [column.name for column in schema.columns if column.kind == "number"]
+        if not names:
+            return
+    check_alike(X, public, where=where, discreet=discreet, names=names)

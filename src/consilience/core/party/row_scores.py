@@ -1,0 +1,333 @@
+"""Scores of each public row beside predictions: whether a party knows rows like this one.
+
+Log-densities come from the model's logits, anew in every round; the others from inputs alone, and are
+computed once. Inputs are compared in one space, made of the public rows, which parties in one process share.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from consilience.core.errors import InvalidInput
+from consilience.core.messages.schema import Agreement, Public
+from consilience.core.numerics.class_gaussians import ClassGaussians
+from consilience.core.numerics.coarse_ratios import Coarseness, coarse_ratios
+from consilience.core.numerics.density import near_public, selection
+from consilience.core.numerics.randomness import stream
+from consilience.core.party.shared_space import SharedSpace, once, shared_space
+from consilience.core.validation.arrays import Array
+from consilience.core.validation.printing import prints_no_rows
+from consilience.methods.comparison_rules.membership import certainties
+from consilience.privacy.accounting.ledger import Release
+from consilience.privacy.accounting.losses import PrivacyLoss
+from consilience.privacy.accounting.mechanisms import GaussianNoise
+from consilience.privacy.accounting.stage import Accountant
+
+Rows = tuple[Array, Array]
+"""Inputs ``(n, ...)`` and targets ``(n, n_outputs)``."""
+
+_RIDGE = 0.3
+"""Of the density ratio that weighs public rows."""
+
+COMPARED_SETS = "coarse ratios"
+"""Kind of release by which the accountant counts sets of public rows that own rows were compared with."""
+
+
+@prints_no_rows
+@dataclass(frozen=True)
+class Scores:
+    """Scores of the public rows by one party.
+
+    Attributes:
+        party: its name.
+        agreement: agreement of the federation.
+        public: the public rows.
+        rows: its private rows, but for those left out of training.
+        train: private rows that are trained on.
+        held_out: calibration rows; there may be none.
+        whole: inputs of all its private rows: which are left out hangs on other rows.
+        secret: bytes that the party's random streams are mixed with.
+        held_out_y: of an outcome, what the targets of the calibration rows were coded from.
+    """
+
+    party: str
+    agreement: Agreement
+    public: Public
+    rows: Rows
+    train: Rows
+    held_out: Rows
+    whole: Array
+    secret: bytes = field(repr=False)
+    held_out_y: Array | None = None
+    _computed: dict[str, Array] = field(default_factory=dict, init=False)
+
+    def log_density(
+        self, logits: Callable[[Array], Array], public: Array
+    ) -> tuple[Array, tuple[str, ...]]:
+        """Compute how typical each public row's logits are, shape ``(n_public,)``, and notes for the ledger.
+
+        The density (:class:`~.class_gaussians.ClassGaussians`) is fitted to the logits of the calibration
+        rows. Where a class has fewer than two of these, its component has no width of its
+        own, and the density is fitted to the training rows instead, whose logits are surer than they
+        should be.
+
+        Args:
+            logits: inputs to the model's logits.
+            public: those of the public rows, shape ``(n_public, n_classes)``.
+        """
+        X, targets = self.held_out
+        notes: tuple[str, ...] = ()
+        counts = targets.sum(axis=0)[self.train[1].any(axis=0)]
+        if len(X) == 0 or counts.min() < 2:
+            short = int((counts < 2).sum())
+            notes = (
+                f"fewer than two calibration rows for {short} of {len(counts)} classes: "
+                "the density is fitted to the training rows",
+            )
+            X, targets = self.train
+        density = ClassGaussians.fit(logits(X), targets.argmax(axis=1))
+        return density.log_density(public), notes
+
+    def certainties(
+        self,
+        regularization: float,
+        noise: GaussianNoise | None,
+        *,
+        accountant: Accountant,
+    ) -> Array:
+        """Compute how surely each public row is of the party's own kind, shape ``(n_public,)``, in (0, 1].
+
+        With noise they are released once for each question, that is public rows, seed and settings; and they
+        are of all rows: of which are held out or left out, one row more or another class decides for all.
+
+        Args:
+            regularization: λ of :func:`~consilience.methods.comparison_rules.membership.certainties`.
+            noise: noise on the weights of the logistic regression; ``None`` for none.
+            accountant: the party's, which is charged for the noise and keeps what was released.
+        """
+        X = self.train[0] if noise is None else self.whole
+
+        def computed() -> Array:
+            return certainties(
+                self._common.coordinates(X),
+                self._common.public,
+                regularization=regularization,
+                noise=None if noise is None else noise.add,
+            )
+
+        if noise is None:
+            return once(self._computed, f"certainties {regularization!r}", computed)
+        return accountant.release(self.certainties_release(regularization, noise.loss), computed)
+
+    def certainties_release(self, regularization: float, loss: PrivacyLoss) -> Release:
+        """Name the release that certainties with noise are.
+
+        Args:
+            regularization: as in :meth:`certainties`.
+            loss: privacy loss of the noise.
+        """
+        question = (repr(regularization), str(self.agreement.seed), self._compared_with)
+        return replace(Release.of("certainties", question, loss), chosen=True)
+
+    def selection(self, quantile: float, reference: str) -> tuple[Array, tuple[str, ...]]:
+        """Select public rows as likely as the party's own: ``(n_public,)``, and notes for the ledger.
+
+        The density ratio is fitted to the training rows, and its threshold is set by the calibration
+        rows; where there are none, by the training rows, which seem likelier than others of their kind.
+        Compared with the public rows, each half of them is judged by a space and a density of the other: a
+        ratio is smaller, and directions are longer, at rows that they were made of.
+
+        Args:
+            quantile: as in :func:`~consilience.core.numerics.density.selection`.
+            reference: as there.
+        """
+        held_out = self.held_out[0]
+        notes: tuple[str, ...] = ()
+        if not len(held_out):
+            held_out = self.train[0]
+            notes = ("no calibration rows: the training rows set what is selected",)
+
+        def computed() -> Array:
+            space, found = self._common.space, np.zeros(len(self.public), dtype=bool)
+            rng = stream(self.agreement.seed, self.party, 0, "selection", secret=self.secret)
+            train, held = space(self.train[0]), space(held_out)
+            for judged, others, directions in self._common.parts(halved=reference == "public"):
+                found[judged] = selection(
+                    directions(train),
+                    directions(held),
+                    directions(space.public[others]),
+                    reference=reference,
+                    quantile=quantile,
+                    rng=rng,
+                    judged=directions(space.public[judged]),
+                )
+            return found
+
+        return once(self._computed, f"selection {quantile!r} {reference}", computed), notes
+
+    def density_ratios(self, ridge: float, *, calibration: bool = False) -> Array:
+        """Compute how much denser private rows of each class lie than public ones, at each public row.
+
+        Of the rows that are trained on, as if all were: a teacher that knows the labels of the calibration
+        rows would look better on these than on others.
+
+        Args:
+            ridge: of :class:`~consilience.core.numerics.density.PublicRatio`, above 0.
+            calibration: of the rows held out alone.
+
+        Returns:
+            Shape ``(n_public, n_classes)``.
+
+        Raises:
+            InvalidInput: the party does regression, holds out no rows, or no two public rows differ.
+        """
+        self._check_classes()
+        X, targets = self.held_out if calibration else self.train
+        if not len(X):
+            raise InvalidInput(
+                "it has no calibration rows to choose by",
+                where=f"party {self.party!r}",
+                mend="Give a calibration share above 0, such as 0.2.",
+            )
+
+        def computed() -> Array:
+            counted = 1.0 if calibration else self._share
+            return self._common.ratio(ridge)(self._common.features(X), targets * counted)
+
+        return once(self._computed, f"density ratios {ridge!r} {calibration}", computed)
+
+    def input_ratios(self, ridge: float) -> Array:
+        """Compute how much denser private rows lie than public ones, at each public row: ``(n_public,)``.
+
+        Of the rows that are trained on, as if all were.
+
+        Args:
+            ridge: of :class:`~consilience.core.numerics.density.PublicRatio`, above 0.
+
+        Raises:
+            InvalidInput: no two public rows differ.
+        """
+        X = self.train[0]
+
+        def computed() -> Array:
+            counts = np.full((len(X), 1), self._share)
+            return self._common.ratio(ridge)(self._common.features(X), counts)[:, 0]
+
+        return once(self._computed, f"input ratios {ridge!r}", computed)
+
+    def importance(self) -> Array | None:
+        """Weigh public rows by own rows, labelled or not: ``2 r / (r + 1)``, shape ``(n_public,)``.
+
+        r is the density of own rows over that of the public ones; a weight is below 2. Trained with these
+        weights, a model serves rows that lie half like the public ones and half like its own, whatever the
+        labels of its own are.
+
+        Returns:
+            ``None`` where there are no own rows, or public rows say nothing of what lies near what.
+
+        Source:
+            Yamada et al. 2013, "Relative density-ratio estimation for robust distribution comparison",
+            equation 2 with α = 1/2.
+        """
+        X, n_public = self.rows[0], len(self.public)
+        if not len(X):
+            return None
+
+        def computed() -> Array:
+            return self._common.ratio(_RIDGE)(self._common.space(X), np.ones((len(X), 1)))[:, 0]
+
+        try:
+            near = once(self._computed, "importance", computed)
+        except InvalidInput:
+            return None
+        ratio = np.maximum(near, 0) * n_public / len(X)
+        return np.asarray(2 * ratio / (ratio + 1))
+
+    def calibration_sums(self) -> tuple[Array, tuple[str, ...]]:
+        """Sum up the calibration rows at their nearest public rows, and give notes for the ledger.
+
+        Returns:
+            Shape ``(n_public, n_classes)``; for values ``(n_public, 1 + n_outputs)``, ones in front.
+
+        Raises:
+            InvalidInput: no two public rows differ.
+        """
+        X, groups = self.held_out
+        if self.agreement.kind == "regression":
+            groups = np.hstack([np.ones((len(X), 1)), groups])
+        if not len(X):
+            note = "no calibration rows: it has no say in how others are weighed"
+            return np.zeros((len(self.public), groups.shape[1])), (note,)
+
+        def computed() -> Array:
+            return near_public(self._common.space(X), groups, self._common.space.public)
+
+        return once(self._computed, "calibration sums", computed), ()
+
+    def coarse_ratios(self, coarseness: Coarseness, *, accountant: Accountant) -> Array:
+        """Compute density ratios by round counts near few public rows (:func:`.density.coarse_ratios`).
+
+        Of all rows, so that they depend on no seed: a coordinator that begins anew with another one is told
+        nothing new. Calibration rows count among them, and judge what comes of it a little too well.
+
+        Args:
+            coarseness: the party's settings.
+            accountant: the party's, which counts the sets of public rows that were compared.
+
+        Returns:
+            Shape ``(n_public, n_classes)``.
+
+        Raises:
+            InvalidInput: the party does regression, or no two public rows differ.
+        """
+        self._check_classes()
+
+        X, targets = self.rows
+
+        def computed() -> Array:
+            own = self._fixed.coordinates(X)
+            return coarse_ratios(own, targets, self._fixed.public, coarseness)
+
+        ratios = once(self._computed, f"coarse ratios {coarseness!r}", computed)
+        question = (self._compared_with, Public(X).key, repr(coarseness))
+        compared = Release.of(COMPARED_SETS, question, PrivacyLoss())
+        accountant.release(compared, lambda: np.zeros(0))
+        return ratios
+
+    @property
+    def _share(self) -> float:
+        """Number of private rows that each row that is trained on stands for."""
+        return len(self.rows[0]) / len(self.train[0])
+
+    def _check_classes(self) -> None:
+        """Raise ``InvalidInput`` where there are no classes to compare by."""
+        if self.agreement.kind == "regression":
+            raise InvalidInput(
+                "density ratios are of classes, it has none", where=f"party {self.party!r}"
+            )
+
+    def once(self, question: str, compute: Callable[[], Array]) -> Array:
+        """Compute the answer to a question that depends on data alone, or give it again."""
+        return once(self._computed, question, compute)
+
+    @property
+    def space(self) -> SharedSpace:
+        """Space in which rows are compared, which all parties share."""
+        return self._common
+
+    @property
+    def _compared_with(self) -> str:
+        """Digest of the public rows, and of the encoder where there is one."""
+        return f"{self.agreement.public} {self.agreement.encoder}".rstrip()
+
+    @property
+    def _common(self) -> SharedSpace:
+        return shared_space(self.public, self.agreement.seed)
+
+    @property
+    def _fixed(self) -> SharedSpace:
+        """Common space that no coordinator's seed can change."""
+        return shared_space(self.public, 0)

@@ -1,0 +1,170 @@
+"""Space in which parties compare rows with public ones: made of the public rows alone, the same for all."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cached_property
+from typing import Any, TypeVar
+from weakref import WeakKeyDictionary
+
+import numpy as np
+from scipy.sparse import issparse
+
+from consilience.core.messages.schema import Public
+from consilience.core.numerics.density import PublicRatio
+from consilience.core.numerics.encoder import Encoder
+from consilience.core.numerics.feature_space import (
+    FeatureSpace,
+    common_columns,
+    principal_directions,
+    public_feature_space,
+    single_words,
+)
+from consilience.core.numerics.randomness import stream
+from consilience.core.validation.arrays import Array, same_view
+from consilience.methods.comparison_rules.membership import rows_like
+
+V = TypeVar("V")
+
+
+class SharedSpace:
+    """Space of the public rows and their places in it, the same for all parties.
+
+    Pickled, it is the public rows and the encoder, and made of them again where it is read.
+    """
+
+    def __init__(self, public: Public, seed: int) -> None:
+        rng = stream(seed, "coordinator", 0, "patches")
+        self.space = public_feature_space(public.X, rng, public.encoder)
+        self._made_of, self._seed = (public.X, public.encoder), seed
+        self._ratios: dict[float, PublicRatio] = {}
+        self._last: tuple[Array, Any] | None = None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _made_again, (*self._made_of, self._seed)
+
+    def features(self, X: Array) -> Any:
+        """Compute the features of rows; kept for public ones and the last, such as everyone's test rows."""
+        if same_view(self._made_of[0], X):
+            return self.space.public
+        last = self._last  # read once: parties may run side by side
+        if last is None or not same_view(last[0], X):
+            self._last = last = X, self.space(X)
+        return last[1]
+
+    def coordinates(self, X: Array) -> Array:
+        """Compute the coordinates of rows along the principal directions, shape ``(n, k)``."""
+        return self._directions(self.space(X))
+
+    @cached_property
+    def public(self) -> Array:
+        """Coordinates of the public rows."""
+        return self._directions(self.space.public)
+
+    @cached_property
+    def words(self) -> Callable[[Array], Any]:
+        """Function of rows to their features; of texts those words alone that two public texts have."""
+        public = self.space.public
+        kept = common_columns(public) if issparse(public) else np.asarray
+        return lambda X: kept(self.space(X))
+
+    @cached_property
+    def public_words(self) -> Any:
+        """Features of the public rows, as :attr:`words` gives them."""
+        public = self.space.public
+        return common_columns(public)(public) if issparse(public) else public
+
+    @cached_property
+    def of_sums(self) -> FeatureSpace:
+        """Space that class sums are made in; of texts their single words."""
+        rows, encoder = self._made_of
+        return single_words(rows) if encoder is None and rows.dtype.kind in "UO" else self.space
+
+    @cached_property
+    def generated(self) -> Array:
+        """Rows drawn from what the public ones' coordinates look like, as many as these."""
+        return rows_like(self.public, stream(self._seed, "coordinator", 0, "generated rows"))
+
+    def dense_features(self, X: Array) -> Array:
+        """Dense features and a constant: those of the space, or coordinates where it is sparse."""
+        sparse = issparse(self.space.public)
+        told = self.coordinates(X) if sparse else np.asarray(self.space(X), dtype=np.float64)
+        return np.hstack([told, np.ones((len(told), 1))])
+
+    @cached_property
+    def _directions(self) -> Callable[[Any], Array]:
+        return principal_directions(self.space.public)
+
+    def parts(self, *, halved: bool) -> list[tuple[Array, Array, Callable[[Any], Array]]]:
+        """Public rows to be judged, those to judge by, and the latter's directions: two halves, or all.
+
+        Args:
+            halved: whether rows are to be judged by others; fewer than 20 are too few for that.
+        """
+        count = self.space.public.shape[0]
+        everything = np.arange(count)
+        if not halved or count < _FEWEST_HALVED:
+            return [(everything, everything, self._directions)]
+        return self._halves
+
+    @cached_property
+    def _halves(self) -> list[tuple[Array, Array, Callable[[Any], Array]]]:
+        count = self.space.public.shape[0]
+        rows = stream(self._seed, "coordinator", 0, "halves").permutation(count)
+        one, other = np.sort(rows[: count // 2]), np.sort(rows[count // 2 :])
+        return [
+            (judged, others, principal_directions(self.space.public[others]))
+            for judged, others in ((one, other), (other, one))
+        ]
+
+    def ratio(self, ridge: float) -> PublicRatio:
+        """Make the ratio to the density of the public rows with this ridge, once."""
+
+        def made() -> PublicRatio:
+            if self._ratios:
+                return next(iter(self._ratios.values())).with_ridge(ridge)
+            rng = stream(self._seed, "coordinator", 0, "landmarks")
+            return PublicRatio(self.space.public, rng, ridge=ridge)
+
+        return once(self._ratios, ridge, made)
+
+
+def public_features(public: Public, seed: int) -> Array:
+    """Compute the features of public rows whose second moments parties add up of their own."""
+    return shared_space(public, seed).dense_features(public.X)
+
+
+_FEWEST_HALVED = 20
+"""Public rows of which each half can be judged by the other."""
+
+
+def shared_space(public: Public, seed: int) -> SharedSpace:
+    """Give the space of these public rows and this seed, made once for all parties in this process."""
+    return once(_COMMON.setdefault(public, {}), seed, lambda: SharedSpace(public, seed))
+
+
+def _made_again(X: Array, encoder: Encoder | None, seed: int) -> SharedSpace:
+    return shared_space(Public(X).with_encoder(encoder), seed)
+
+
+_MOST_KEPT = 16
+"""Answers to different questions that are kept; the first of more is computed anew if it is asked for."""
+
+_COMMON: WeakKeyDictionary[Public, dict[int, SharedSpace]] = WeakKeyDictionary()
+"""Spaces by public rows and seed, made once for all parties in this process."""
+
+
+def once(kept: dict[Any, V], key: Any, compute: Callable[[], V]) -> V:
+    """Give the value of a key, computed where it is not there yet.
+
+    Args:
+        kept: values by key; the first of more than a few is dropped.
+        key: question that the value answers.
+        compute: makes the value.
+    """
+    if key not in kept:
+        value = compute()
+        while len(kept) >= _MOST_KEPT:
+            del kept[next(iter(kept))]
+        kept[key] = value
+    return kept[key]

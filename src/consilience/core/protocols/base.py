@@ -1,0 +1,390 @@
+"""A protocol is a generator that yields rounds; bound to its options it is a value."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import update_wrapper
+from inspect import Parameter, Signature, signature
+from typing import Any, Concatenate, Generic, Literal, ParamSpec, cast
+
+from consilience.core.aggregation import Aggregator, ConsensusUpdate, auto
+from consilience.core.aggregation.guard import Guard
+from consilience.core.errors import InvalidInput
+from consilience.core.messages.schema import Agreement, Public
+from consilience.core.numerics.outcomes import outcome_of
+from consilience.core.protocols.rounds import SECURE, BeforeTheFirstQuestion, FirstQuestion
+from consilience.core.protocols.rounds import Round as Round
+from consilience.core.protocols.rounds import Rounds as Rounds
+from consilience.core.protocols.rounds import RoundState as RoundState
+from consilience.core.protocols.sampling import inclusion, party_count
+from consilience.core.tasks.base import NetworkView, Task, TaskGroup
+from consilience.core.tasks.predictions import PredictPublic
+from consilience.core.tasks.scores import score_task
+from consilience.lab.config.options import check_arguments
+from consilience.methods.compression.codec import Codec
+
+P = ParamSpec("P")
+
+
+@dataclass(frozen=True)
+class Protocol:
+    """A protocol with its options: call it with a network and public data to get its rounds.
+
+    Attributes:
+        name: of the function it was made by.
+        options: as given.
+    """
+
+    name: str
+    options: Mapping[str, Any]
+    _rounds: Callable[[NetworkView, Public, RoundState | None], Rounds]
+    _again: Callable[..., Protocol]
+
+    def __call__(
+        self, network: NetworkView, public: Public, state: RoundState | None = None
+    ) -> Rounds:
+        """Make the rounds, from the first or after a state; nothing happens until they are asked for.
+
+        Args:
+            network: the parties.
+            public: the public rows.
+            state: state of the round before; ``None`` to begin.
+        """
+        return self._rounds(network, public, state)
+
+    def check(self, network: NetworkView, public: Public) -> tuple[Task, ...]:
+        """Check that the protocol can begin with parties that have joined; nothing is trained.
+
+        A protocol first checks its options, and requires what must be right at every party. It is run up to
+        there, on a network that raises the first question in place of asking it.
+
+        Args:
+            network: the parties.
+            public: the public rows.
+
+        Returns:
+            The tasks of its first question, which is not asked.
+
+        Raises:
+            InvalidInput: the parties or the options do not go together.
+        """
+        try:
+            next(self(BeforeTheFirstQuestion(network), public))
+        except FirstQuestion as question:
+            return question.args
+        return ()
+
+    def compressed(self, codec: Codec) -> Protocol:
+        """Make the protocol with its messages compressed.
+
+        Every protocol takes it; its option ``codec`` says the same.
+
+        Args:
+            codec: the settings, such as ``chain(quantized(8), zstd())`` of
+                :mod:`consilience.methods.compression.codec`.
+
+        Raises:
+            InvalidInput: it is no codec. One that does not fit what the protocol exchanges is refused before
+                anything is trained.
+        """
+        return self.with_options(codec=codec)
+
+    def with_options(self, **options: Any) -> Protocol:
+        """Make the protocol with some options in place of its own."""
+        return self._again(**options)
+
+
+Summed = bool | Literal["class sums"]
+"""True, or the kind of answers to which parties can share noise, where sums are enough for a protocol."""
+
+
+class ProtocolFactory(Generic[P]):
+    """A protocol before it has options: called with them, it gives a :class:`Protocol`.
+
+    Attributes:
+        name: of the function that computes the rounds.
+        exchanges: the group of messages that leaves a party; ``None`` where nothing leaves.
+        needs_public: whether it needs public rows; a string names the option that, switched on, needs them.
+        also_called: names that papers give it.
+        python_only: the reason why a configuration file cannot name it; empty where it can.
+        any_party: whether a party may be frozen, or learn only.
+        summed: whether sums of the parties' answers are enough for it: :data:`Summed`.
+    """
+
+    def __init__(
+        self,
+        function: Callable[Concatenate[NetworkView, Public, RoundState | None, P], Rounds],
+        *,
+        exchanges: TaskGroup | None,
+        needs_public: bool | str,
+        also_called: tuple[str, ...],
+        python_only: str,
+        any_party: bool,
+        summed: Summed,
+    ) -> None:
+        update_wrapper(self, function)
+        self.name = function.__name__
+        self.exchanges, self.needs_public = exchanges, needs_public
+        self.also_called, self.python_only = also_called, python_only
+        self.any_party, self.summed = any_party, summed
+        self._function = function
+        self.__signature__ = _with_common(signature(function), bool(summed), where=self.name)
+
+    def takes(self, option: str) -> bool:
+        """Tell whether it has that option; ``codec`` all have."""
+        return option in signature(self).parameters
+
+    def __call__(self, *args: P.args, **options: P.kwargs) -> Protocol:
+        """Bind the options.
+
+        Args:
+            *args: refused: options have names.
+            **options: those of the protocol; ``codec``, which all have: what :meth:`Protocol.compressed`
+                takes; and ``secure_aggregation`` where it can do with sums.
+
+        Raises:
+            InvalidInput: options without names, or ones that it does not have.
+        """
+        # Both wrap the rounds of any protocol, and import what protocols are made of.
+        from consilience.methods.compression.rounds import check_codec, compressed_rounds
+        from consilience.privacy.secure_aggregation.rounds import (
+            SecureAggregation,
+            check_sum,
+            summed_rounds,
+        )
+
+        function, where = self._function, f"protocol {self.name}"
+        if args:
+            raise InvalidInput(
+                f"it takes options by name, and was given {type(args[0]).__name__}",
+                where=where,
+                mend=f"Federation(parties, …).run({self.name}(rounds=…)).",
+            )
+        chosen: dict[str, Any] = dict(options)
+        codec = chosen.pop("codec", None)
+        check_made("codec", codec, Codec, "a codec", "quantized(8)")
+        secure = chosen.pop(SECURE, None) if self.summed else None
+        check_made(SECURE, secure, SecureAggregation, "a SecureAggregation", "SecureAggregation()")
+        if codec is not None and secure is not None:
+            raise InvalidInput("masked integers cannot be compressed", where="codec")
+        if secure is not None and secure.epsilon is not None and self.summed != "class sums":
+            raise InvalidInput(
+                "noise that parties share is for class sums",
+                where=f"{SECURE}, epsilon",
+                mend="Take the protocol private_sums.",
+            )
+        check_arguments(function, chosen, where=where, given=("network", "public", "state"))
+        if secure is not None and "aggregate" in signature(function).parameters:
+            check_sum(chosen.get("aggregate"))
+
+        def rounds(network: NetworkView, public: Public, state: RoundState | None) -> Rounds:
+            if not self.any_party:
+                _check_all_train(network.agreed, where=where)
+            if secure is not None:
+                yield from summed_rounds(function, secure, network, public, state, chosen)
+                return
+            if codec is None:
+                yield from cast(Any, function)(network, public, state, **chosen)
+                return
+            check_codec(codec, exchanges=self.exchanges, agreed=network.agreed, options=chosen)
+            yield from compressed_rounds(function, codec, network, public, state, chosen)
+
+        return Protocol(
+            self.name, options, rounds, lambda **more: cast(Any, self)(**{**options, **more})
+        )
+
+
+def _check_all_train(agreed: Agreement, *, where: str) -> None:
+    """Raise ``InvalidInput`` where a party is frozen, or learns only."""
+    for names, what in ((agreed.frozen, "is frozen"), (agreed.learners, "has no labels")):
+        if names:
+            raise InvalidInput(
+                f"party {names[0]!r} {what}, and here every party has to train on rows of its own",
+                where=where,
+                mend="Take ensemble_distillation, iterative_distillation or local_only; or leave it out.",
+            )
+
+
+def _with_common(own: Signature, summed: bool, *, where: str) -> Signature:
+    """Make the signature that users see: options by name, and those that the factory acts on."""
+    options = list(own.parameters.values())[3:]  # behind network, public and state
+    if "codec" in own.parameters:
+        raise TypeError(f"{where}: every protocol has the option codec already")
+    named = [one for one in options if one.kind is not one.VAR_KEYWORD]
+    kinds = {"codec": "Codec | None"} | ({SECURE: "SecureAggregation | None"} if summed else {})
+    alike: Any = {"kind": Parameter.KEYWORD_ONLY, "default": None}
+    common = [Parameter(name, annotation=kind, **alike) for name, kind in kinds.items()]
+    others = [one for one in options if one.kind is one.VAR_KEYWORD]
+    return Signature([*named, *common, *others], return_annotation="Protocol")
+
+
+def protocol(
+    *,
+    exchanges: TaskGroup | None,
+    needs_public: bool | str = False,
+    also_called: tuple[str, ...] = (),
+    python_only: str = "",
+    any_party: bool = False,
+    summed: Summed = False,
+) -> Callable[
+    [Callable[Concatenate[NetworkView, Public, RoundState | None, P], Rounds]], ProtocolFactory[P]
+]:
+    """Turn ``f(network, public, state, *, options)`` into ``f(options, codec=None) -> Protocol``.
+
+    The option ``codec`` is not the function's: compression is put around its rounds.
+
+    Args:
+        exchanges: the group of messages that leaves a party: ``"predictions"``, ``"parameters"``,
+            ``"models"``, or ``"others"`` for a protocol of another package; ``None`` where nothing leaves.
+        needs_public: whether it needs public rows; or the name of the option that, switched on, needs them.
+        also_called: names that papers give it, for who looks for it under one of them.
+        python_only: the reason why a configuration file cannot name it; empty where it can.
+        any_party: whether a party may be frozen, or learn only; it then asks
+            :meth:`.Agreement.answering` parties, and teaches :meth:`.Agreement.taught` ones.
+        summed: whether sums of the parties' answers are enough for it: it then has the option
+            ``secure_aggregation``, whose noise is for ``"class sums"`` alone.
+    """
+
+    def made(
+        function: Callable[Concatenate[NetworkView, Public, RoundState | None, P], Rounds],
+    ) -> ProtocolFactory[P]:
+        return ProtocolFactory(
+            function,
+            exchanges=exchanges,
+            needs_public=needs_public,
+            also_called=also_called,
+            python_only=python_only,
+            any_party=any_party,
+            summed=summed,
+        )
+
+    return made
+
+
+def questions(aggregate: Aggregator, *, round: int) -> tuple[Task, ...]:
+    """List the tasks of every round whose replies ``aggregate`` is computed from.
+
+    Static scores are asked for once, by
+    :class:`~consilience.core.protocols.constant_replies.ConstantReplies`.
+
+    Args:
+        aggregate: the rule.
+        round: the round.
+    """
+    asked = PredictPublic(round=round, outputs=aggregate.outputs, calibrated=aggregate.calibrated)
+    return asked, *score_questions(aggregate, round=round, static=False)
+
+
+def suited(aggregate: Aggregator | None, agreed: Agreement) -> Aggregator:
+    """Give an aggregator in the form for what the parties agreed on; ``auto()`` where none is given.
+
+    One that has no screen of its own is guarded (:class:`~consilience.core.aggregation.guard.Guard`).
+
+    Raises:
+        InvalidInput: it is no aggregator.
+    """
+    check_made("aggregate", aggregate, Aggregator, "an aggregator", "avg()")
+    rule = (auto() if aggregate is None else aggregate).suited_to(agreed)
+    outcome = outcome_of(agreed.outcome)
+    several = outcome is not None and outcome.several
+    return rule if rule.screen else replace(rule, screen=Guard(watch=not several))
+
+
+def score_questions(aggregate: Aggregator, *, round: int, static: bool) -> tuple[Task, ...]:
+    """List the tasks for the scores that an aggregator needs.
+
+    Args:
+        aggregate: the rule.
+        round: the round.
+        static: whether to list those that depend on a party's data alone, or the others.
+    """
+    return tuple(
+        task(round=round, **aggregate.options.get(kind, {}))  # type: ignore[call-arg]
+        for kind, task in zip(aggregate.needs, map(score_task, aggregate.needs), strict=True)
+        if task.static == static
+    )
+
+
+def check_several(network: NetworkView) -> None:
+    """Raise ``InvalidInput`` where nobody is there to exchange models with."""
+    if len(network.parties) < 2:
+        raise InvalidInput(
+            "there is one agent only", where="protocol", mend="Models are exchanged by two or more."
+        )
+
+
+def check_options(
+    network: NetworkView,
+    *,
+    rounds: int,
+    participation: int | float = 1.0,
+    probabilities: Mapping[str, float] | None = None,
+    aggregate: Aggregator | None = None,
+    consensus: ConsensusUpdate | None = None,
+    alpha: float | None = None,
+) -> None:
+    """Raise ``InvalidInput`` on options that cannot work, before anything is trained.
+
+    Args:
+        network: the parties.
+        rounds: number of rounds.
+        participation: parties per round, a number or a share.
+        probabilities: probability of each party to take part, relative to the others.
+        aggregate: rule of a protocol that aggregates predictions.
+        consensus: step of the consensus.
+        alpha: weight of the private rows.
+    """
+    if aggregate is not None and network.agreed.rows == 0:
+        raise InvalidInput(
+            "there is no public data",
+            where="protocol",
+            mend="Give unlabelled rows that every party may see: Federation(parties, public=X); or take a "
+            "protocol that exchanges models, such as averaged_distillation.",
+        )
+    if rounds < 1:
+        raise InvalidInput(f"rounds is {rounds}", where="protocol", mend="Give at least 1.")
+    parties = network.agreed.answering(network.parties)
+    most = len(parties) if isinstance(participation, int) else 1.0
+    if isinstance(participation, bool) or not 0 < participation <= most:
+        raise InvalidInput(
+            f"participation is {participation}",
+            where="protocol",
+            mend=f"Give a number of parties from 1 to {len(parties)}, or a share in (0, 1].",
+        )
+    if probabilities is not None:
+        inclusion(probabilities, parties, party_count(participation, len(parties)))
+    if alpha is not None and not 0 < alpha < 1:
+        raise InvalidInput(
+            f"alpha is {alpha:g}",
+            where="protocol",
+            mend="It lies in (0, 1); its default, 1/m, is for two parties or more.",
+        )
+    check_made("aggregate", aggregate, Aggregator, "an aggregator", "avg()")
+    check_made("consensus", consensus, ConsensusUpdate, "a consensus step", "damped()")
+    if aggregate is not None and aggregate.kind != network.agreed.kind:
+        raise InvalidInput(
+            f"aggregator {aggregate.name!r} is for {aggregate.kind}, the parties do "
+            f"{network.agreed.kind}",
+            where="protocol",
+            mend="Regression takes auto, value-density-ratio, mean, weighted-mean or value-median; "
+            "classification auto and the others.",
+        )
+
+
+def check_made(option: str, value: object, kind: type[Any], what: str, example: str) -> None:
+    """Raise ``InvalidInput`` unless an option is ``None`` or of its kind, not the function that makes one.
+
+    Args:
+        option: name of the option.
+        value: the value that was given.
+        kind: class that it should have.
+        what: noun of the class, for the error.
+        example: call that makes one, for the error.
+    """
+    if value is not None and not isinstance(value, kind):
+        raise InvalidInput(
+            f"{option} is {value!r}, not {what}",
+            where="protocol",
+            mend=f"Call what makes one: {option}={example}; or make a {kind.__name__} of your own.",
+        )

@@ -1,0 +1,94 @@
+"""Rounds of a protocol, the state after each, and how far it comes before its first question."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from consilience.core.aggregation import Teacher
+from consilience.core.messages.message import message
+from consilience.core.messages.replies import Replies
+from consilience.core.messages.schema import Agreement
+from consilience.core.tasks.base import NetworkView, Task
+from consilience.core.validation.arrays import Array
+from consilience.core.validation.printing import prints_no_rows
+
+SECURE = "secure_aggregation"
+"""Option of a protocol by which the coordinator sees sums of the parties' answers, and no single one."""
+
+
+@message
+class RoundState:
+    """State that a protocol needs, beside the parties' own, to go on after a round.
+
+    Attributes:
+        round: the round that is complete.
+        consensus: consensus of the parties in it, shape ``(n_public, n_outputs)``; ``None`` before the
+            first exchange, and where a protocol has none.
+        memory: memory of the consensus step.
+        trust: memory of the rule, and of who was left out (:attr:`.Teacher.memory`).
+    """
+
+    round: int
+    consensus: Array | None = None
+    memory: Mapping[str, Any] = field(default_factory=dict)
+    trust: Mapping[str, Any] = field(default_factory=dict)
+
+
+@prints_no_rows
+@dataclass(frozen=True)
+class Round:
+    """One round as it was.
+
+    Attributes:
+        number: 0 for the parties alone, before any exchange; then 1, 2, …
+        state: state to resume from after this round.
+        teacher: teacher of the round, if there is one.
+        replies: replies that it was made of.
+        notes: remarks for the ledger, beside those on the teacher.
+    """
+
+    number: int
+    state: RoundState
+    teacher: Teacher | None = None
+    replies: Replies | None = None
+    notes: tuple[str, ...] = ()
+
+
+Rounds = Iterator[Round]
+
+
+class FirstQuestion(Exception):
+    """Raised in the place of a protocol's first question that takes work; its tasks are the arguments."""
+
+
+@dataclass(frozen=True)
+class BeforeTheFirstQuestion:
+    """A network that asks what is required before anything is trained, and nothing else."""
+
+    network: NetworkView
+
+    @property
+    def parties(self) -> tuple[str, ...]:
+        """Names of the parties, sorted."""
+        return self.network.parties
+
+    @property
+    def agreed(self) -> Agreement:
+        """Agreement that the parties joined."""
+        return self.network.agreed
+
+    def require(self, *tasks: Task) -> Replies:
+        """Ask what must be right before anything is trained."""
+        return self.network.require(*tasks)
+
+    def ask(
+        self, *tasks: Task, to: Sequence[str] | None = None, compression: object = None
+    ) -> Replies:
+        """Raise :class:`FirstQuestion` with the tasks."""
+        raise FirstQuestion(*tasks)
+
+    def ask_each(self, tasks: Mapping[str, Task], *, compression: object = None) -> Replies:
+        """Raise :class:`FirstQuestion` with the tasks."""
+        raise FirstQuestion(*tasks.values())

@@ -1,0 +1,153 @@
+"""Tasks: questions of a coordinator to a party. Their fields cross the wire; their code is at both ends."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, Literal, Protocol, get_args
+
+from consilience.core.messages.base import Form, checked_forms
+from consilience.core.messages.message import REGISTRY
+from consilience.core.messages.replies import Replies
+from consilience.core.messages.schema import Agreement
+from consilience.core.party.party import Party
+from consilience.core.registry import registered_modules
+from consilience.methods.compression.codec import Codec
+from consilience.privacy.accounting.ledger import Release
+
+TaskGroup = Literal["predictions", "parameters", "models", "others"]
+"""Groups of tasks, by the messages that leave a party; ``"others"`` belong to other packages' protocols."""
+
+Exposure = Literal["usual", "unmeasured", "noised", "rows"]
+"""Exposure of single private rows by a reply.
+
+``"usual"``: it leaves where a party's limits allow its group. ``"unmeasured"``: nobody has measured what can
+be told of single rows from it, and limits must name the task. ``"rows"``: rows can be rebuilt from it, and it
+leaves parties without limits alone, in simulations. ``"noised"``: so they can, without noise: it leaves a
+party with a budget, with noise, and else as ``"rows"`` does.
+"""
+
+
+class Task(ABC):
+    """A question to a party: a frozen message whose fields cross the wire, with a ``run`` at both ends.
+
+    Those of the library's protocols are in this room; a protocol of another package defines its own in its
+    own file. Every task states its traits where its class is defined; a class that does not is an error::
+
+        @message
+        class CountRows(Task, reply_type=RowCount, exchanges="predictions", protocol=None, static=True):
+            round: int
+
+            def run(self, party: Party) -> RowCount: ...
+
+    Attributes:
+        reply_type: the message that ``run`` replies with.
+        exchanges: the group that a party's limits must allow for it; ``None`` where they must name the task.
+        protocol: the protocol that alone uses it, by name; ``None`` where several do.
+        static: whether its reply depends on a party's data alone, so that any round may ask for it.
+        keeps_model: whether the party's model stays as it is.
+        deferrable: whether a party may run it when it is next asked for something else.
+        bookkeeping: whether it belongs to the experiment, so that it costs the method nothing.
+        lossy: fields that compression may change, and their :data:`~consilience.core.messages.base.Form`.
+        exposure: how much the reply tells of single private rows, of :data:`Exposure`.
+        round: round that it belongs to; 0 before the first.
+    """
+
+    reply_type: ClassVar[type[Any]]
+    exchanges: ClassVar[TaskGroup | None]
+    protocol: ClassVar[str | None]
+    static: ClassVar[bool]
+    keeps_model: ClassVar[bool]
+    deferrable: ClassVar[bool]
+    bookkeeping: ClassVar[bool]
+    lossy: ClassVar[Mapping[str, Form]]
+    exposure: ClassVar[Exposure]
+    round: int
+
+    def __init_subclass__(
+        cls,
+        *,
+        reply_type: type[Any],
+        exchanges: TaskGroup | None,
+        protocol: str | None,
+        static: bool = False,
+        keeps_model: bool = False,
+        deferrable: bool = False,
+        bookkeeping: bool = False,
+        lossy: Mapping[str, Form] | None = None,
+        exposure: Exposure = "usual",
+    ) -> None:
+        if exchanges is not None and exchanges not in get_args(TaskGroup):
+            raise TypeError(f"{cls.__name__}: no group of tasks is called {exchanges!r}")
+        if exposure not in get_args(Exposure):
+            raise TypeError(f"{cls.__name__}: no exposure of rows is called {exposure!r}")
+        cls.reply_type, cls.exchanges, cls.protocol = reply_type, exchanges, protocol
+        cls.static, cls.keeps_model = static, keeps_model
+        cls.deferrable, cls.bookkeeping = deferrable, bookkeeping
+        cls.lossy, cls.exposure = checked_forms(cls, lossy), exposure
+        super().__init_subclass__()
+
+    @property
+    def remembered(self) -> bool:
+        """Whether a party's answers may depend on it later, so that its history records it."""
+        return not self.keeps_model
+
+    @abstractmethod
+    def run(self, party: Party) -> Any:
+        """Run the task at the party, and make the reply."""
+
+    def releases(self, party: Party) -> tuple[Release, ...]:
+        """List the releases that ``run`` makes of the party's accountant, at a cost of privacy.
+
+        A budget that is spent refuses them before anything runs. A reply whose kind is ``"charged"`` leaves a
+        party with a budget only if its task lists its cost here, or a mechanism adds noise to it.
+        """
+        return ()
+
+
+def task_types() -> dict[str, type[Task]]:
+    """List every kind of task that is registered, or known in this process, by its name on the wire."""
+    registered_modules("consilience.tasks")
+    return {name: kind for name, kind in REGISTRY.items() if issubclass(kind, Task)}
+
+
+def bookkeeping_tasks() -> tuple[str, ...]:
+    """List the names of the tasks that belong to the experiment and not to a method."""
+    return tuple(name for name, kind in task_types().items() if kind.bookkeeping)
+
+
+class NetworkView(Protocol):
+    """Network as a protocol sees it: the parties' names, their agreement, and ways to ask them."""
+
+    @property
+    def parties(self) -> tuple[str, ...]:
+        """Names of the parties, sorted."""
+
+    @property
+    def agreed(self) -> Agreement:
+        """Agreement that the parties joined."""
+
+    def ask(
+        self,
+        *tasks: Task,
+        to: Sequence[str] | None = None,
+        compression: Codec | None = None,
+    ) -> Replies:
+        """Have the parties run the tasks, in order, in one exchange; all parties unless ``to`` names some.
+
+        Parties that fail, are late, or answer what was not asked are left out and recorded.
+
+        Raises:
+            QuorumLost: too few answered.
+        """
+
+    def ask_each(self, tasks: Mapping[str, Task], *, compression: Codec | None = None) -> Replies:
+        """Have every party that is named run a task of its own, in one exchange like :meth:`ask`."""
+
+    def require(self, *tasks: Task) -> Replies:
+        """Ask like :meth:`ask`, where every party must answer before anything is trained.
+
+        Raises:
+            InvalidInput: a party's data or model cannot be used.
+            RunFailed: a party failed for another reason.
+        """

@@ -1,0 +1,286 @@
+"""Tasks around a protocol: describing, public rows, joining, measuring, checkpoints."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from math import prod
+
+import numpy as np
+
+from consilience.core.errors import InvalidInput, KnowledgeRefused
+from consilience.core.messages.base import check_reach
+from consilience.core.messages.columns import Schema
+from consilience.core.messages.message import message
+from consilience.core.messages.replies import Description, Metrics, Receipt
+from consilience.core.messages.schema import VERSION, Agreement, Public
+from consilience.core.numerics.feature_space import count_features
+from consilience.core.party.party import Party
+from consilience.core.tasks.base import Task
+from consilience.core.validation.arrays import Array, same_rows
+
+_LOOKED_AT = 200
+"""Test rows that are looked for among the public rows, at most."""
+
+
+@message
+class Describe(Task, reply_type=Description, exchanges="predictions", protocol=None):
+    """Describe yourself: classes, kind of learner. No data."""
+
+    round: int = 0
+
+    @property
+    def remembered(self) -> bool:
+        """No: it changes nothing, and parties are not all asked equally often."""
+        return False
+
+    def run(self, party: Party) -> Description:
+        """Describe the party."""
+        return Description(
+            party=party.name,
+            kind=party.kind,
+            classes=party.classes,
+            outputs=party.targets,
+            soft_targets=party.how_soft_targets,
+            fewest_classes=party.fewest_classes,
+            tested=party.test is not None,
+            row=party.row,
+            version=VERSION,
+            public=party.public_digests,
+            takes_public=party.max_public_bytes,
+            metrics=party.most_measurements,
+            ratios=party.ratios,
+            labelled=party.labelled,
+            frozen=party.frozen,
+            outcome="" if party.outcome is None else party.outcome.key,
+            target_key=party.target_key,
+        )
+
+
+@message
+class TakePublic(Task, reply_type=Receipt, exchanges="predictions", protocol=None):
+    """Take these rows as the public rows; asked of parties that have none of their own, before they join.
+
+    Attributes:
+        public: digest of the rows, :attr:`consilience.core.messages.schema.Public.key`.
+        values: numbers, shape ``(n_public, ...)``; of texts the UTF-8 bytes, one text after another, uint8.
+        lengths: number of bytes of each text, shape ``(n_public,)``, int64; ``None`` for numbers.
+        gaps: of a table with gaps, a bit for each number that is missing and 0 in ``values``; else ``None``.
+        schema: what the columns of a table are, as JSON; empty where they have no names.
+    """
+
+    public: str
+    values: Array
+    lengths: Array | None = None
+    gaps: Array | None = None
+    schema: str = ""
+    round: int = 0
+
+    @classmethod
+    def of(cls, public: Public) -> TakePublic:
+        """Make the task that sends these rows."""
+        if public.X.dtype.kind not in "UO":
+            schema = "" if public.schema is None else public.schema.to_json()
+            if public.X.dtype.kind != "f" or not (missing := np.isnan(public.X)).any():
+                return cls(public=public.key, values=public.X, schema=schema)
+            values, gaps = np.where(missing, 0, public.X), np.packbits(missing)
+            return cls(public=public.key, values=values, gaps=gaps, schema=schema)
+        texts = [str(text).encode() for text in public.X]
+        return cls(
+            public=public.key,
+            values=np.frombuffer(b"".join(texts), dtype=np.uint8),
+            lengths=np.array([len(text) for text in texts], dtype=np.int64),
+        )
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the rows on the wire."""
+        lengths = 0 if self.lengths is None else self.lengths.nbytes
+        return self.values.nbytes + lengths + len(self.schema)
+
+    @property
+    def unpacked(self) -> int:
+        """Bytes of memory that the rows take: 8 a number, however it is sent, and 10 a byte of the schema; 80
+        a text, and 4 a byte of it. If rows are compared by more numbers than they have, such as one for each
+        category, 16 for each of these: they are there twice while they are scaled.
+
+        Python keeps every character of a text in as many bytes, up to 4, as its widest one needs.
+        """
+        if self.lengths is not None:
+            return 4 * self.values.nbytes + 80 * self.lengths.size
+        schema = None
+        with suppress(InvalidInput):  # rows() says so
+            schema = Schema.from_json(self.schema) if self.schema else None
+        shape = self.values.shape
+        expands = count_features(shape) if schema is None or schema.plain else schema.width
+        numbers = 8 * self.values.size
+        if expands > prod(shape[1:]):
+            numbers = max(numbers, 16 * prod(shape[:1]) * expands)
+        return numbers + 10 * len(self.schema)
+
+    def rows(self) -> Public:
+        """Read the rows, which have to be the ones that the digest names.
+
+        Raises:
+            KnowledgeRefused: they are no public rows, or others.
+        """
+        try:
+            X = self.values if self.lengths is None else _texts(self.values, self.lengths)
+            if self.gaps is not None:
+                X = _with_gaps(X, self.gaps)
+            public = Public(X, Schema.from_json(self.schema) if self.schema else None)
+        except InvalidInput as error:
+            raise KnowledgeRefused(f"what was sent are no public rows: {error.what}") from error
+        if self.values.dtype.kind == "f":
+            check_reach("public rows", self.values, where="TakePublic")
+        if public.key != self.public:
+            raise KnowledgeRefused(
+                f"the public rows that were sent have the digest {public.key}, and not "
+                f"{self.public[:_LONGEST_DIGEST]!r}"
+            )
+        return public
+
+    def rows_for(self, party: Party) -> Public:
+        """Read the rows for a party, before they are compared with its own.
+
+        Raises:
+            InvalidInput: it has rows of its own choice.
+            KnowledgeRefused: they are no public rows, others than the digest names, or of another kind.
+        """
+        party.check_takes_public()
+        texts = party.X.dtype.kind in "UO"
+        if len(party.X) and (self.lengths is None) == texts:  # before texts are made of bytes
+            raise KnowledgeRefused("private and public data: one is text, the other numbers")
+        return self.rows()
+
+    def run(self, party: Party) -> Receipt:
+        """Check the rows against the party's own, and take them."""
+        party.take_public(self.rows_for(party))
+        return Receipt(party=party.name, round=self.round)
+
+
+_LONGEST_DIGEST = 64
+"""Characters of an announced digest that an error repeats."""
+
+
+def _with_gaps(values: Array, gaps: Array) -> Array:
+    """Put NaN where bits say that a number is missing."""
+    fits = values.dtype.kind == "f" and values.ndim == 2 and gaps.dtype == np.uint8
+    if not fits or gaps.shape != (-(-values.size // 8),):
+        raise InvalidInput("the bits of gaps do not fit the numbers")
+    missing = np.unpackbits(gaps, count=values.size).astype(bool).reshape(values.shape)
+    return np.where(missing, np.asarray(np.nan, dtype=values.dtype), values)
+
+
+def _texts(values: Array, lengths: Array) -> Array:
+    """Split bytes into texts of these lengths."""
+    whole = values.dtype == np.uint8 and values.ndim == lengths.ndim == 1
+    if (
+        not whole
+        or lengths.dtype != np.int64
+        or ((lengths < 0) | (lengths > len(values))).any()
+        or lengths.sum() != len(values)
+    ):
+        raise InvalidInput("the lengths of the texts do not fit their bytes")
+    ends = np.cumsum(lengths).tolist()
+    try:
+        texts = [
+            values[end - length : end].tobytes().decode()
+            for end, length in zip(ends, lengths.tolist(), strict=True)
+        ]
+    except UnicodeDecodeError as error:
+        raise InvalidInput("the texts are not UTF-8") from error
+    return np.array(texts, dtype=object)
+
+
+@message
+class Join(Task, reply_type=Receipt, exchanges="predictions", protocol=None, deferrable=True):
+    """Take on the agreement and start from an untrained model."""
+
+    agreement: Agreement
+    round: int = 0
+
+    def run(self, party: Party) -> Receipt:
+        """Check the agreement against the party's own data, and join."""
+        party.join(self.agreement)
+        notes = (*party.notes, *party.rare) if party.overlap else ()
+        # A party whose rows must not overlap leaves them out, and says nothing of how many there are.
+        if party.overlap and party.test is not None and party.public is not None:
+            some = party.test[0][:: -(-len(party.test[0]) // _LOOKED_AT)]
+            if len(party.public) and same_rows(some, party.public.X).mean() > 0.5:
+                notes += ("most of its test rows are public rows too, on which it is taught",)
+        return Receipt(party=party.name, round=self.round, notes=notes)
+
+
+@message
+class CheckSharing(
+    Task, reply_type=Receipt, exchanges="models", protocol=None, static=True, keeps_model=True
+):
+    """Check that your model, once trained, may and can be sent to others."""
+
+    round: int = 0
+
+    def run(self, party: Party) -> Receipt:
+        """Raise ``InvalidInput`` where it may not or cannot."""
+        party.check_sharing()
+        return Receipt(party=party.name, round=self.round)
+
+
+@message
+class Evaluate(
+    Task,
+    reply_type=Metrics,
+    exchanges="predictions",
+    protocol=None,
+    keeps_model=True,
+    bookkeeping=True,
+):
+    """Measure your model on your own test rows."""
+
+    round: int
+
+    def run(self, party: Party) -> Metrics:
+        """Compute accuracy and log loss, or squared error."""
+        rows, values = party.evaluate()
+        return Metrics(party=party.name, round=self.round, rows=rows, values=values)
+
+
+@message
+class Checkpoint(
+    Task,
+    reply_type=Receipt,
+    exchanges="predictions",
+    protocol=None,
+    keeps_model=True,
+    bookkeeping=True,
+):
+    """Write your state to your own disk.
+
+    Attributes:
+        previous: round of the last checkpoint that is known to be whole at every party.
+    """
+
+    round: int
+    previous: int = 0
+
+    def run(self, party: Party) -> Receipt:
+        """Write the state whole or not at all; the one before is kept until the next one is written."""
+        party.save(checkpoint_name(self.round))
+        party.keep({checkpoint_name(self.round), checkpoint_name(self.previous)})
+        return Receipt(party=party.name, round=self.round)
+
+
+@message
+class Restore(Task, reply_type=Receipt, exchanges="predictions", protocol=None, bookkeeping=True):
+    """Load the state that you wrote after a round."""
+
+    round: int
+
+    def run(self, party: Party) -> Receipt:
+        """Load the model and the memory of that round, bit for bit."""
+        party.restore(checkpoint_name(self.round))
+        return Receipt(party=party.name, round=self.round)
+
+
+def checkpoint_name(round: int) -> str:
+    """Name of the folder of the state after a round."""
+    return f"round-{round:05d}"

@@ -1,0 +1,207 @@
+"""The one door out: run the tasks of a request at a party, and make what leaves of its replies.
+
+:func:`answer` is the only caller of :meth:`~consilience.core.tasks.base.Task.run`, on every network and at a
+party's own machine. Every reply passes, in this order:
+
+1. the party's own privacy (:class:`~consilience.privacy.accounting.stage.Privacy`): noise, and the charge for
+it,
+   which no coordinator can lower;
+2. what the coordinator asked for: compression (:mod:`consilience.methods.compression.stage`); or masks,
+   by a task that has these replies added up (:mod:`consilience.privacy.secure_aggregation.tasks`).
+
+What :func:`answer` returns is what leaves. A party at its own machine then writes it into its log, and stores
+its state, before it sends it (:mod:`consilience.sites.party.site`).
+
+Whatever goes wrong at a party leaves it as the :class:`~consilience.core.messages.replies.Failure` that
+:func:`failure_of` makes of it, whoever found it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, Literal, TypeVar
+
+from consilience.core.errors import (
+    ConsilienceError,
+    InvalidInput,
+    KnowledgeRefused,
+    RunFailed,
+    visible,
+)
+from consilience.core.messages.replies import Failure
+from consilience.core.party.party import Party
+from consilience.core.tasks.base import Task
+from consilience.core.tasks.foreign_errors import without_foreign_words
+from consilience.methods.compression.stage import (
+    CompressedTasks,
+    compress_replies,
+    restore_tasks,
+)
+from consilience.privacy.accounting.stage import BudgetExceeded
+from consilience.privacy.secure_aggregation.history import forget, remember
+
+UNSAID = "what went wrong is said at the party alone, which has a budget of privacy"
+"""Reason that leaves a party with a budget."""
+
+LONGEST_REASON = 200
+"""Characters of an error's reason that leave a party, and as many of its advice."""
+
+
+_KEPT = 10_000
+"""Characters of an error that a party keeps in its log."""
+
+
+class CompressedReplies(tuple[Any, ...]):
+    """Replies as they leave, compressed, with the replies that they were before.
+
+    Attributes:
+        whole: the replies before compression, one for each task; they are not sent, and logs name them.
+    """
+
+    whole: tuple[Any, ...]
+
+    def __new__(cls, sent: Sequence[Any], whole: tuple[Any, ...]) -> CompressedReplies:
+        made = super().__new__(cls, sent)
+        made.whole = whole
+        return made
+
+
+Outcome = tuple[Any, ...] | Failure
+"""A party's replies, one for each task, or the one failure in their place."""
+
+T = TypeVar("T")
+
+
+def answer(party: Party, tasks: Sequence[Task]) -> Outcome:
+    """Run the tasks of a request at a party.
+
+    Args:
+        party: the party.
+        tasks: tasks, in the order in which they are run.
+
+    Returns:
+        All that leaves: a reply for each task, or these compressed (:class:`CompressedReplies`), or the
+        failure of the first that went wrong.
+    """
+    party.trouble = ""
+    try:
+        if not isinstance(tasks, CompressedTasks):
+            return _replies(party, tasks)
+        if party.agreement is None:
+            raise KnowledgeRefused("nothing is compressed before the parties have joined")
+        restored = restore_tasks(tasks, agreement := party.agreement)
+        replies = _replies(party, restored)
+        sent = compress_replies(tasks, restored, replies, party=party.name, agreement=agreement)
+        return CompressedReplies(sent, replies)
+    except Exception as error:  # a model may raise anything; the round goes on without it
+        return _failed(party, error)
+
+
+def reply_of(
+    party: Party, tasks: Sequence[Task], write: Callable[[Sequence[object]], T]
+) -> tuple[Outcome, T]:
+    """Have a party run tasks, and write its answer; one that cannot be written is a failure of the party.
+
+    Args:
+        party: the party.
+        tasks: the tasks, in order.
+        write: from the answer's messages to its bytes (``encode``) or their number (``size``).
+    """
+    outcome = answer(party, tasks)
+    try:
+        return outcome, write([outcome] if isinstance(outcome, Failure) else outcome)
+    except TypeError as error:
+        failed = RunFailed(f"its answer cannot be sent: {error}")
+        failed.__cause__ = error
+        failure = _failed(party, failed)
+        return failure, write([failure])
+
+
+def _failed(party: Party, error: Exception) -> Failure:
+    """The failure that leaves a party; the party keeps the words that do not."""
+    discreet = party.privacy.accountant.budget is not None
+    failure = failure_of(party.name, error, discreet=discreet, trusted=not party.discreet)
+    party.trouble = withheld(error, failure) or party.trouble
+    return failure
+
+
+def _replies(party: Party, tasks: Sequence[Task]) -> tuple[Any, ...]:
+    """Run tasks, and make what may leave of their replies; a budget that lacks refuses before the first."""
+    privacy = party.privacy
+    privacy.check(((task, task.releases(party)) for task in tasks), party.agreement)
+    agreed, replies = party.agreement, []
+    for task in tasks:
+        if task.remembered:
+            remember(party, task)  # before it runs: joining and restoring set the history
+        try:
+            replies.append(privacy.outgoing(task, agreed, partial(task.run, party)))
+        except BaseException:
+            if (
+                task.remembered
+            ):  # it may have changed the model in part, as it did at no other party
+                forget(party)
+            raise
+    return tuple(replies)
+
+
+def failure_of(
+    party: str, error: Exception, *, discreet: bool = False, trusted: bool = False
+) -> Failure:
+    """Make the failure that leaves a party in place of replies; every failure that leaves one is made here.
+
+    Of foreign code its class leaves and our own line that called it, since what it says may quote private
+    rows (:func:`.without_foreign_words`). Of our own words little leaves, of the reason and of the advice
+    alike; and nothing that no file or terminal takes, such as half of a surrogate pair.
+
+    Args:
+        party: name of the party.
+        error: what went wrong.
+        discreet: whether the party has a budget: only an error with a code, which no row has part in, then
+            keeps its words.
+        trusted: whether who asks holds the party's rows anyway, as in a simulation: then foreign words leave.
+    """
+    spoken = isinstance(error, BudgetExceeded) or (
+        isinstance(error, ConsilienceError) and error.code
+    )
+    if discreet and not spoken:
+        error = RunFailed(UNSAID)
+    if not trusted:
+        error = without_foreign_words(error)
+    if not isinstance(error, ConsilienceError):
+        return Failure(party=party, reason=_cut(_reason(error)))
+    kind: Literal["failed", "invalid", "refused"] = "failed"
+    if isinstance(error, InvalidInput | KnowledgeRefused):
+        kind = "invalid" if isinstance(error, InvalidInput) else "refused"
+    return Failure(
+        party=party,
+        reason=_cut(_reason(error)),
+        mend=_cut(error.mend or ""),
+        kind=kind,
+        code=error.code,
+    )
+
+
+def withheld(error: Exception, failure: Failure) -> str:
+    """The words of an error for its party's audit log, where they did not leave; empty where they did.
+
+    Args:
+        error: what went wrong.
+        failure: that left in its place.
+    """
+    if _cut(_reason(error)) == failure.reason:
+        return ""
+    return visible(str(error) if isinstance(error, ConsilienceError) else _reason(error))[:_KEPT]
+
+
+def _reason(error: Exception) -> str:
+    """One sentence on what went wrong, foreign words among it."""
+    if not isinstance(error, ConsilienceError):
+        return f"{type(error).__name__}: {error}"
+    return f"{error.where}: {error.what}" if error.where else error.what
+
+
+def _cut(text: str) -> str:
+    """Return as much of a text as may leave."""
+    text = text.encode(errors="replace").decode().strip()
+    return text if len(text) <= LONGEST_REASON else text[:LONGEST_REASON] + " …"

@@ -1,0 +1,111 @@
+"""Tasks of protocols that exchange predictions: train, predict public rows, learn from a teacher."""
+
+from __future__ import annotations
+
+from consilience.core.errors import InvalidInput
+from consilience.core.messages.message import message
+from consilience.core.messages.replies import Predictions, Receipt
+from consilience.core.messages.schema import PRECISION, OutputKind
+from consilience.core.party.party import Party
+from consilience.core.tasks.base import Task
+from consilience.core.validation.arrays import Array
+from consilience.core.validation.numbers import check_number
+from consilience.privacy.accounting.ledger import Release
+from consilience.privacy.accounting.noisy_training import training_releases
+
+
+@message
+class FitPrivate(Task, reply_type=Receipt, exchanges="predictions", protocol=None, deferrable=True):
+    """Train on your private rows."""
+
+    round: int
+
+    def releases(self, party: Party) -> tuple[Release, ...]:
+        """List the training, where it is with noise."""
+        return training_releases(party)
+
+    def run(self, party: Party) -> Receipt:
+        """Train: stage 1 of the round."""
+        with party.keeping_to_itself():
+            party.fit_private(self.round)
+        return Receipt(party=party.name, round=self.round)
+
+
+@message
+class PredictPublic(
+    Task, reply_type=Predictions, exchanges="predictions", protocol=None, keeps_model=True
+):
+    """Predict every public row.
+
+    Attributes:
+        outputs: ``"probabilities"``, ``"logits"`` or ``"values"``.
+        calibrated: whether they are corrected by the party's calibration rows first; not for values.
+    """
+
+    round: int
+    outputs: OutputKind = "probabilities"
+    calibrated: bool = False
+
+    def __post_init__(self) -> None:
+        if self.calibrated and self.outputs == "values":
+            raise InvalidInput("values are not calibrated", where=type(self).__name__)
+
+    def run(self, party: Party) -> Predictions:
+        """Predict, in the precision of the outputs' kind."""
+        assert party.agreement is not None
+        return Predictions(
+            party=party.name,
+            round=self.round,
+            kind=self.outputs,
+            classes=party.agreement.classes,
+            public=party.agreement.public,
+            values=party.outputs(self.outputs, calibrated=self.calibrated).astype(
+                PRECISION[self.outputs]
+            ),
+        )
+
+
+@message
+class Distill(
+    Task,
+    reply_type=Receipt,
+    exchanges="predictions",
+    protocol=None,
+    lossy={"targets": "rows"},
+):
+    """Train towards the teacher on the public rows.
+
+    Attributes:
+        targets: shape ``(n_public, n_outputs)``: soft labels (float32) or values (float64).
+        alpha: weight of the private rows, for learners that refit on both.
+        share: part of everyone's rows that a party's own count for, in a choice that is for everyone;
+            ``alpha`` by default.
+        free_alpha: whether a party may take a larger weight that serves its own rows better.
+        taught: mask of the public rows to train on, shape ``(n_public,)``, bool; ``None`` for all.
+    """
+
+    round: int
+    targets: Array
+    alpha: float
+    taught: Array | None = None
+    free_alpha: bool = False
+    share: float | None = None
+
+    def __post_init__(self) -> None:
+        check_number("alpha", self.alpha, at_least=0, at_most=1, where=type(self).__name__)
+        if self.share is not None:
+            check_number("share", self.share, at_least=0, at_most=1, where=type(self).__name__)
+
+    def run(self, party: Party) -> Receipt:
+        """Train towards the teacher: stage 2 of the round."""
+        notes: tuple[str, ...] = ()
+        with party.keeping_to_itself():
+            notes = party.distill(
+                self.round,
+                self.targets,
+                self.alpha,
+                self.taught,
+                free_alpha=self.free_alpha,
+                share=self.share,
+            )
+        return Receipt(party=party.name, round=self.round, notes=notes)

@@ -1,0 +1,383 @@
+"""Tasks that ask for what aggregators need beside predictions: scores of the public rows, and row counts.
+
+A party computes scores in :mod:`consilience.core.party.row_scores`; :mod:`consilience.core.messages.scores`
+has the replies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from typing import Any, Literal, TypeVar, cast
+
+import numpy as np
+
+from consilience.core.messages.message import message
+from consilience.core.messages.schema import Agreement, Public
+from consilience.core.messages.scores import (
+    CalibrationSums,
+    Certainties,
+    CoarseRatios,
+    DensityRatios,
+    InputRatios,
+    LogDensities,
+    LogOdds,
+    Moments,
+    PublicScores,
+    RowCount,
+    Score,
+    Selection,
+    SubspaceLikeness,
+)
+from consilience.core.party.party import Party
+from consilience.core.party.shared_space import public_features as features_of
+from consilience.core.tasks.base import Task, task_types
+from consilience.core.validation.arrays import Array
+from consilience.core.validation.numbers import check_number
+from consilience.methods.comparison_rules.party import likeness, log_odds, logistic_ratios, moments
+from consilience.privacy.accounting.ledger import Release
+from consilience.privacy.accounting.mechanisms import GaussianNoise
+
+S = TypeVar("S", bound=PublicScores)
+T = TypeVar("T", bound=Task)
+
+
+def of_rows(run: Callable[[T, Party], S]) -> Callable[[T, Party], S]:
+    """Wrap the ``run`` of a score: a party without rows of its own replies zeros, marked as absent."""
+
+    @wraps(run)
+    def replied(task: T, party: Party) -> S:
+        if party.labelled:
+            return run(task, party)
+        agreement, kind = party.scores.agreement, cast(type[S], task.reply_type)
+        columns, _ = kind.form(agreement.kind, agreement.outputs)
+        return _scored(kind, task, party, np.zeros((agreement.rows, *columns)), absent=True)
+
+    return replied
+
+
+def score_task(kind: type[Score]) -> type[Task]:
+    """Find the task that asks for a kind of score.
+
+    Raises:
+        TypeError: there is none, or there are several.
+    """
+    found = [task for task in task_types().values() if task.reply_type is kind]
+    if len(found) != 1:
+        names = ", ".join(task.__name__ for task in found) or "no task"
+        raise TypeError(f"one task has to ask for {kind.__name__}, and {names} does")
+    return found[0]
+
+
+def asked_once() -> frozenset[str]:
+    """Name the tasks whose reply is the same in every round; a run that is resumed asks them again."""
+    return frozenset(name for name, kind in task_types().items() if kind.static)
+
+
+@message
+class ScorePublic(
+    Task, reply_type=LogDensities, exchanges="predictions", protocol=None, keeps_model=True
+):
+    """Say how typical each public row is of the rows that you were trained on."""
+
+    round: int
+
+    @of_rows
+    def run(self, party: Party) -> LogDensities:
+        """Compute one log-density for each public row."""
+        values, notes = party.scores.log_density(party.learner.logits, party.outputs("logits"))
+        return _scored(LogDensities, self, party, values, notes=notes)
+
+
+@message
+class ScoreCertainty(
+    Task,
+    reply_type=Certainties,
+    exchanges="predictions",
+    protocol=None,
+    static=True,
+    keeps_model=True,
+):
+    """Say how surely each public row is of your own kind.
+
+    Attributes:
+        regularization: λ of the logistic regression that tells private rows from public ones.
+        epsilon: ε of the noise on it; ``None`` for none.
+        delta: δ of that noise.
+    """
+
+    round: int
+    regularization: float
+    epsilon: float | None
+    delta: float
+
+    def __post_init__(self) -> None:
+        where = type(self).__name__
+        check_number("regularization", self.regularization, above=0, where=where)
+        check_number("epsilon", self.epsilon, above=0, below=1, optional=True, where=where)
+        check_number("delta", self.delta, above=0, below=1, where=where)
+
+    @of_rows
+    def run(self, party: Party) -> Certainties:
+        """Compute one number for each public row, the same in every round."""
+        accountant = party.privacy.accountant
+        values = party.scores.certainties(self.regularization, self._noise, accountant=accountant)
+        return _scored(Certainties, self, party, values)
+
+    def releases(self, party: Party) -> tuple[Release, ...]:
+        """List the certainties with noise; there are none without."""
+        if self._noise is None or not party.labelled:
+            return ()
+        return (party.scores.certainties_release(self.regularization, self._noise.loss),)
+
+    @property
+    def _noise(self) -> GaussianNoise | None:
+        """Noise on the weights, or ``None``."""
+        return None if self.epsilon is None else GaussianNoise(self.epsilon, self.delta)
+
+
+@message
+class SelectPublic(
+    Task,
+    reply_type=Selection,
+    exchanges="predictions",
+    protocol=None,
+    static=True,
+    keeps_model=True,
+):
+    """Select the public rows that are as likely as your own.
+
+    Attributes:
+        quantile: share of your own rows that may be taken for foreign.
+        reference: density that others are compared with, ``"uniform"`` or ``"public"``.
+    """
+
+    round: int
+    quantile: float
+    reference: Literal["uniform", "public"]
+
+    def __post_init__(self) -> None:
+        check_number("quantile", self.quantile, at_least=0, below=1, where=type(self).__name__)
+
+    @of_rows
+    def run(self, party: Party) -> Selection:
+        """Answer yes or no for each public row, the same in every round."""
+        values, notes = party.scores.selection(self.quantile, self.reference)
+        return _scored(Selection, self, party, values, notes=notes)
+
+
+@message
+class ComparePublic(
+    Task,
+    reply_type=DensityRatios,
+    exchanges="predictions",
+    protocol=None,
+    static=True,
+    keeps_model=True,
+    exposure="rows",
+):
+    """Say exactly how much denser your rows of each class lie than the public ones, at each public row.
+
+    Of the rows that you train on, as if all were, so that calibration rows can judge what comes of it.
+    Rows can be rebuilt from the answer: a party with limits of its own gives none
+    (:class:`consilience.sites.party.Limits`), and is asked :class:`CompareCoarsely` instead.
+
+    Attributes:
+        ridge: ridge of :class:`consilience.core.numerics.density.PublicRatio`, above 0.
+        calibration: whether to compare your calibration rows alone, which no model was trained on.
+        estimator: ``"kernel"``, or ``"logistic"`` for odds of
+            :func:`consilience.methods.comparison_rules.membership.log_odds`.
+    """
+
+    round: int
+    ridge: float
+    calibration: bool = False
+    estimator: Literal["kernel", "logistic"] = "kernel"
+
+    def __post_init__(self) -> None:
+        check_number("ridge", self.ridge, above=0, where=type(self).__name__)
+
+    @of_rows
+    def run(self, party: Party) -> DensityRatios:
+        """Compute one number for each public row and class, from inputs alone: the same in every round."""
+        if self.estimator == "logistic":
+            values = logistic_ratios(party.scores, calibration=self.calibration)
+        else:
+            values = party.scores.density_ratios(self.ridge, calibration=self.calibration)
+        return _scored(DensityRatios, self, party, values)
+
+
+@message
+class CompareCoarsely(
+    Task,
+    reply_type=CoarseRatios,
+    exchanges="predictions",
+    protocol=None,
+    static=True,
+    keeps_model=True,
+):
+    """Say by round counts, in your own settings, how much denser your rows lie than the public ones."""
+
+    round: int
+
+    @of_rows
+    def run(self, party: Party) -> CoarseRatios:
+        """Compute one number for each public row and class, the same in every round and for every seed."""
+        accountant = party.privacy.accountant
+        values = party.scores.coarse_ratios(party.coarseness, accountant=accountant)
+        return _scored(CoarseRatios, self, party, values)
+
+
+@message
+class CountRows(
+    Task, reply_type=RowCount, exchanges="predictions", protocol=None, static=True, keeps_model=True
+):
+    """Count the private rows that you train on."""
+
+    round: int
+
+    def run(self, party: Party) -> RowCount:
+        """Count them."""
+        if not party.labelled:
+            return RowCount(party=party.name, round=self.round, rows=1, absent=True)
+        return RowCount(party=party.name, round=self.round, rows=party.train_rows)
+
+
+@message
+class TellApart(
+    Task,
+    reply_type=LogOdds,
+    exchanges="predictions",
+    protocol=None,
+    static=True,
+    keeps_model=True,
+    exposure="unmeasured",
+):
+    """Say by what log odds each public row is one of yours and none of the reference.
+
+    Attributes:
+        reference: ``"public"`` rows, or rows ``"generated"`` after them, the same at every party.
+    """
+
+    round: int
+    reference: Literal["public", "generated"]
+
+    @of_rows
+    def run(self, party: Party) -> LogOdds:
+        """Compute one number for each public row, the same in every round."""
+        return _scored(LogOdds, self, party, log_odds(party.scores, self.reference))
+
+
+@message
+class MeasureAngles(
+    Task,
+    reply_type=SubspaceLikeness,
+    exchanges="predictions",
+    protocol=None,
+    static=True,
+    keeps_model=True,
+    exposure="unmeasured",
+):
+    """Say how much of each public row lies in the subspace of your own.
+
+    Attributes:
+        energy: share of the squared length of your rows that the subspace holds, in (0, 1].
+    """
+
+    round: int
+    energy: float
+
+    def __post_init__(self) -> None:
+        check_number("energy", self.energy, above=0, at_most=1, where=type(self).__name__)
+
+    @of_rows
+    def run(self, party: Party) -> SubspaceLikeness:
+        """Compute one number for each public row, the same in every round."""
+        return _scored(SubspaceLikeness, self, party, likeness(party.scores, self.energy))
+
+
+@message
+class SendMoments(
+    Task,
+    reply_type=Moments,
+    exchanges="predictions",
+    protocol="analytic_federation",
+    static=True,
+    keeps_model=True,
+    exposure="rows",
+):
+    """Add up the second moments of your rows' features, and of these with your targets.
+
+    Attributes:
+        features: their number, as :func:`public_features` has it.
+    """
+
+    round: int
+    features: int
+
+    def run(self, party: Party) -> Moments:
+        """Compute them of all your rows."""
+        return Moments(party=party.name, round=self.round, values=moments(party.scores))
+
+
+def public_features(public: Public, agreement: Agreement) -> Array:
+    """Compute the features of public rows, which :class:`SendMoments` adds up of private ones."""
+    return features_of(public, agreement.seed)
+
+
+@message
+class CompareInputs(
+    Task,
+    reply_type=InputRatios,
+    exchanges="predictions",
+    protocol=None,
+    static=True,
+    keeps_model=True,
+    exposure="rows",
+):
+    """Say like :class:`ComparePublic` how densely your rows lie, of whatever class or value.
+
+    Attributes:
+        ridge: ridge of :class:`consilience.core.numerics.density.PublicRatio`, above 0.
+    """
+
+    round: int
+    ridge: float
+
+    def __post_init__(self) -> None:
+        check_number("ridge", self.ridge, above=0, where=type(self).__name__)
+
+    @of_rows
+    def run(self, party: Party) -> InputRatios:
+        """Compute one number for each public row, the same in every round."""
+        return _scored(InputRatios, self, party, party.scores.input_ratios(self.ridge))
+
+
+@message
+class SumCalibration(
+    Task,
+    reply_type=CalibrationSums,
+    exchanges="predictions",
+    protocol=None,
+    static=True,
+    keeps_model=True,
+    exposure="rows",
+):
+    """Say which public rows your calibration rows lie nearest to, and what these are labelled."""
+
+    round: int
+
+    def run(self, party: Party) -> CalibrationSums:
+        """Sum up classes, or counts and values, at each public row: the same in every round."""
+        values, notes = party.scores.calibration_sums()
+        return _scored(CalibrationSums, self, party, values, notes=notes)
+
+
+def _scored(kind: type[S], task: Task, party: Party, values: Array, **more: Any) -> S:
+    """Make the reply that holds these scores."""
+    agreement = party.scores.agreement
+    if kind.per_class:
+        more["classes"] = agreement.classes
+    _, precision = kind.form(agreement.kind, agreement.outputs)
+    values = values.astype(precision)
+    return kind(party=party.name, round=task.round, public=agreement.public, values=values, **more)

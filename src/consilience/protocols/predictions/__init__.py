@@ -1,1 +1,0 @@
-"""Protocols in which only predictions leave a party."""
