@@ -103,7 +103,8 @@ def rows_and_schema(table: Table, *, where: str, texts: Texts = "refused") -> Ro
             f"{', '.join(map(repr, long))}: texts of which most differ, neither numbers nor categories",
             where=where,
             mend=f"Leave them out: drop = {listed}; take one alone, as the text of a row: columns; or make "
-            f"columns of numbers of them: consilience.models.encoders.encoders.text_columns(table, {listed}).",
+            "columns of numbers of them: "
+            f"consilience.models.encoders.encoders.text_columns(table, {listed}).",
         )
     if not columns:
         raise InvalidInput("no column is left that says anything", where=where)

@@ -92,8 +92,8 @@ def teacher(study: Study, size: str = "cpu") -> Exhibit:
         [
             *notes(grid),
             "The error is to the true class of public rows, and rows of one class stand for draws of one x "
-            "(consilience.lab.diagnostics.error_parts.teacher_error). The MSE is bias + variance + correlation, "
-            "and what weights that differ within a class add.",
+            "(consilience.lab.diagnostics.error_parts.teacher_error). The MSE is bias + variance + "
+            "correlation, and what weights that differ within a class add.",
         ],
         draw,
     )

@@ -293,7 +293,7 @@ def test_status_says_what_is_asked_now(
     assert "awaited" not in call("coordinator", "status", ready).output
     room = "consilience.sites.coordinator"
     monkeypatch.setattr(f"{room}.status.running", lambda home: 7)
-    monkeypatch.setattr(f"{room}.superlink.flwr", lambda *_: {"nodes": []})
+    monkeypatch.setattr("consilience.sites.transport.superlink.flwr", lambda *_: {"nodes": []})
     done = call("coordinator", "status", ready, "--json", "status.json")
     assert "round 1: FitPrivate, PredictPublic, asked" in done.output
     assert "s ago; awaited: south" in done.output

@@ -141,8 +141,9 @@ def test_regression_speaks_of_ranges(make_run: Make) -> None:
 
 
 def test_no_template_lets_markup_of_values_through() -> None:
-    folder = Path(str(resources.files("consilience.lab.report") / "templates"))
-    pages = [file.read_text(encoding="utf-8") for file in folder.rglob("*.html")]
+    packages = ("consilience.lab.report", "consilience.sites.pages")
+    folders = [Path(str(resources.files(one) / "templates")) for one in packages]
+    pages = [file.read_text("utf-8") for folder in folders for file in folder.rglob("*.html")]
     assert len(pages) >= 9
     assert not any(re.search(r"safe|autoescape|<[^>]*=\s*{", page) for page in pages)
 

@@ -19,8 +19,18 @@ AT_HOME = "The party's own log has its words."
 """Advice in the place of foreign words."""
 
 _PACKAGE = Path(consilience.__file__).parent
-_CALL_MODELS = ("learners", "numerics")
-"""Packages of ours that call models and functions of users with rows."""
+_CALL_MODELS = (
+    "core/learners",
+    "core/numerics",
+    "methods/comparison_rules",
+    "methods/functional_boosting",
+    "methods/model_exchange",
+    "models",
+    "privacy/accounting",
+    "privacy/class_sums",
+    "tables/outcomes",
+)
+"""Folders of ours that call models and functions of users with rows."""
 
 _ALIKE = 12
 """Characters of a foreign text that are in none of ours by chance."""
@@ -82,7 +92,7 @@ def _ours(error: BaseException) -> bool:
     if not places or places[-1] is not None:
         return True
     last = next((one for one in reversed(places) if one is not None), None)
-    return last is None or last.parts[0] not in _CALL_MODELS
+    return last is None or not any(map(last.is_relative_to, _CALL_MODELS))
 
 
 def _foreign(error: BaseException) -> Iterator[BaseException]:

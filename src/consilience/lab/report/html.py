@@ -16,29 +16,31 @@ if TYPE_CHECKING:
     from jinja2 import Environment
 
 
-def render(template: str, /, **values: Any) -> str:
+def render(template: str, package: str = "", /, **values: Any) -> str:
     """Fill a page's template.
 
     Markup in values is shown as text. Characters that turn words round or hide are spelt out, wherever
     they stand.
 
     Args:
-        template: a file name in ``report/templates``.
+        template: a file name in ``report/templates``; or ``live/`` and one in the templates of the package.
+        package: a package with templates of its own; empty for none.
         **values: the variables of the template.
 
     Raises:
         jinja2.UndefinedError: the template names a variable that is not given.
     """
-    page = _templates().get_template(template).render(values)
+    page = _templates(package).get_template(template).render(values)
     return "\n".join(map(visible, page.split("\n")))
 
 
 @cache
-def _templates() -> Environment:
-    from jinja2 import Environment, PackageLoader, StrictUndefined
+def _templates(package: str) -> Environment:
+    from jinja2 import ChoiceLoader, Environment, PackageLoader, PrefixLoader, StrictUndefined
 
+    more = {"live": PackageLoader(package)} if package else {}
     templates = Environment(
-        loader=PackageLoader("consilience.lab.report"),
+        loader=ChoiceLoader([PrefixLoader(more), PackageLoader("consilience.lab.report")]),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,

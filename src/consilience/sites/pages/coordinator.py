@@ -26,6 +26,7 @@ from consilience.sites.coordinator.configuration import CONFIGURATION, check_fol
 from consilience.sites.coordinator.rounds import OUTCOME, STAGE
 from consilience.sites.coordinator.status import PartyStatus, Status, coordinator_status
 from consilience.sites.operations.processes import running
+from consilience.sites.pages import PACKAGE
 from consilience.sites.pages.chart import Chart, line_chart
 from consilience.sites.pages.open_metrics import Sample
 from consilience.sites.pages.server import View, stamp
@@ -163,6 +164,7 @@ class CoordinatorPage:
         rows = party_rows(status, facts, now)
         main = render(
             "live/coordinator.html",
+            PACKAGE,
             status=status,
             facts=facts,
             rows=rows,

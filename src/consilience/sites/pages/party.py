@@ -15,6 +15,7 @@ from consilience.core.party.state import read_choices
 from consilience.lab.report.html import render
 from consilience.privacy.accounting.ledger import FOLDER
 from consilience.sites.operations.processes import running
+from consilience.sites.pages import PACKAGE
 from consilience.sites.pages.chart import Chart, line_chart
 from consilience.sites.pages.open_metrics import Sample
 from consilience.sites.pages.server import View, stamp
@@ -88,6 +89,7 @@ class PartyPage:
         choices = [] if folder is None else read_choices(folder)
         main = render(
             "live/party.html",
+            PACKAGE,
             status=status,
             answers=answers,
             budget=budget,

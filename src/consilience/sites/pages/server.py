@@ -24,6 +24,7 @@ from urllib.parse import urlsplit
 
 from consilience.core.errors import ConsilienceError, InvalidInput, MissingExtra
 from consilience.lab.report.html import render
+from consilience.sites.pages import PACKAGE
 from consilience.sites.pages.open_metrics import Sample, open_metrics
 
 if TYPE_CHECKING:
@@ -125,7 +126,7 @@ class _Latest:
                 view = self._page.read()
                 self._seen, self._key = _Seen(view.main, open_metrics(view.samples)), key
         except ConsilienceError as error:  # it may be mended while the page is open
-            lost = render("live/trouble.html", error=str(error))
+            lost = render("live/trouble.html", PACKAGE, error=str(error))
             self._seen, self._key = _Seen(lost, open_metrics(())), object()
 
 
@@ -160,7 +161,7 @@ def application(page: Page, *, ended: Callable[[], bool] = lambda: False) -> Sta
 
     async def whole(request: Request) -> Response:
         seen = await run_in_threadpool(latest.seen)
-        text = render("live/page.html", title=page.title, main=Markup(seen.main))
+        text = render("live/page.html", PACKAGE, title=page.title, main=Markup(seen.main))
         return Response(text, media_type="text/html")
 
     async def events(request: Request) -> Response:
@@ -304,8 +305,13 @@ def _name(host: str) -> str:
 @cache
 def _asset(name: str) -> bytes:
     """The content of an asset."""
-    folder = resources.files("consilience.lab.report") / "templates"
-    return b"\n".join((folder / file).read_bytes() for file in ASSETS[name][1])
+    report = resources.files("consilience.lab.report") / "templates"
+    live = resources.files(PACKAGE) / "templates"
+    files = (
+        live / file.removeprefix("live/") if file.startswith("live/") else report / file
+        for file in ASSETS[name][1]
+    )
+    return b"\n".join(file.read_bytes() for file in files)
 
 
 def _require(*packages: str) -> None:
