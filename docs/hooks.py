@@ -1,17 +1,16 @@
 """Additions to mkdocs: pages of the API that list modules themselves, a check of docstrings, two notations.
 
-Every room of the library has one page, ``docs/api/<room>.md``, with prose by hand. The reference below it is
-written here: the room's own docstring and names, then each of its public modules, whatever their names are.
+Each folder of core, and each other folder of the library, has one page in ``docs/api``, with prose by hand.
+The reference below it is written here: the folder's own docstring and names, then each of its public modules.
 
-The build fails where a public module, class, function or method has no docstring (a method that overrides a
-documented one inherits it), and where a room has no page or a page has no room.
+The build fails if a public module, class, function or method has no docstring (a method that overrides a
+documented one inherits it), if a folder has no page, or if a page has no folder.
 """
 
 from __future__ import annotations
 
 import json
 import re
-import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -20,21 +19,24 @@ import griffe
 from mkdocs.exceptions import PluginError
 
 PACKAGES = ("consilience", "consilience_papers")
-NO_API_PAGE = {"consilience.lab.cli", "consilience_papers.command"}
+SOURCE = Path(__file__).parents[1] / "src"
+NO_API_PAGE = {"consilience.lab.cli", "consilience.sites.cli", "consilience_papers.command"}
 """The command line documents itself, with ``--help``."""
 
+FOLDERS = ("models", "methods", "privacy", "tables", "lab", "sites")
+"""Folders beside core."""
+
 PAPERS = {"papers": "consilience_papers", "theory": "consilience_papers.theory"}
-"""Pages beside those of the rooms: page -> package."""
+"""Pages beside those of the folders: page -> package."""
 
 _loaded: dict[str, griffe.Module] = {}
 
 
 def on_config(config: Any) -> None:
     """Fill the menus *Results* and *API*, when mkdocs has read its configuration."""
-    root = Path(config["config_file_path"]).parent
     pages = sorted(Path(config["docs_dir"], "results").glob("*.md"))
     results = [f"results/{page.name}" for page in pages if page.name != "index.md"]
-    menus = {"Results": results, "API": [f"api/{name}.md" for name in api_pages(root)]}
+    menus = {"Results": results, "API": [f"api/{name}.md" for name in api_pages()]}
     for entry in config["nav"]:
         for title in menus.keys() & entry.keys():
             entry[title] = [*entry[title], *menus[title]]
@@ -50,9 +52,9 @@ def on_pre_build(config: Any) -> None:
     symbols = [symbol for package in _loaded.values() for symbol in public_symbols(package)]
     faults = [f"{symbol.path} has no docstring" for symbol in symbols if not documented(symbol)]
     there = {page.stem for page in (root / "docs" / "api").glob("*.md")} - {"index"}
-    wanted = set(api_pages(root))
-    faults += [f"the room {name} has no page docs/api/{name}.md" for name in wanted - there]
-    faults += [f"docs/api/{name}.md is of no room" for name in there - wanted]
+    wanted = set(api_pages())
+    faults += [f"the folder {name} has no page docs/api/{name}.md" for name in wanted - there]
+    faults += [f"docs/api/{name}.md is of no folder" for name in there - wanted]
     if faults:
         raise PluginError("\n  ".join(["the API is not documented:", *sorted(faults)]))
 
@@ -63,25 +65,21 @@ def on_page_markdown(markdown: str, page: Any, config: Any, **_: Any) -> str:
     if folder != "api":
         return markdown
     if name == "index":
-        return markdown + overview(Path(config["config_file_path"]).parent)
-    return markdown + "\n\n" + "\n".join(reference(find(PAPERS.get(name, f"consilience.{name}"))))
+        return markdown + overview()
+    return markdown + "\n\n" + "\n".join(reference(find(api_pages()[name])))
 
 
 # ---- the reference -------------------------------------------------------------------------------
 
 
-def floors(root: Path) -> list[list[str]]:
-    """Rooms of the library by floor, the highest first, as ``pyproject.toml`` has them."""
-    settings = tomllib.loads((root / "pyproject.toml").read_text())
-    contracts = settings["tool"]["importlinter"]["contracts"]
-    (layers,) = (one["layers"] for one in contracts if one["type"] == "layers")
-    return [floor.split(" | ") for floor in layers]
-
-
-def api_pages(root: Path) -> list[str]:
-    """Names of the pages of the API, in the order of the floors."""
-    rooms = [room for floor in floors(root) for room in floor]
-    return [*(room for room in rooms if f"consilience.{room}" not in NO_API_PAGE), *PAPERS]
+def api_pages() -> dict[str, str]:
+    """Pages of the API, and the packages and modules that they show."""
+    core = sorted(one.stem for one in (SOURCE / "consilience/core").iterdir() if one.stem[0] != "_")
+    return {
+        **{name: f"consilience.core.{name}" for name in core},
+        **{name: f"consilience.{name}" for name in FOLDERS},
+        **PAPERS,
+    }
 
 
 def find(path: str) -> griffe.Module:
@@ -134,15 +132,14 @@ def directive(path: str, names: list[str], *, level: int) -> str:
     return f"::: {path}\n    options:\n      heading_level: {level}\n      members: {listed}\n"
 
 
-def overview(root: Path) -> str:
-    """Tables of the rooms, and of the names that ``from consilience import …`` has."""
-    lines = ["\n\n## Rooms\n", "| room | |", "|---|---|"]
-    for page in api_pages(root):
-        room = find(PAPERS.get(page, f"consilience.{page}"))
-        lines.append(f"| [`{page}`]({page}.md) | {first_line(room)} |")
+def overview() -> str:
+    """Tables of the folders, and of the names that ``from consilience import …`` has."""
+    lines = ["\n\n## Folders\n", "| folder | |", "|---|---|"]
+    for page, path in api_pages().items():
+        lines.append(f"| [`{path}`]({page}.md) | {first_line(find(path))} |")
     lines += ["\n## `from consilience import …`\n", "| name | |", "|---|---|"]
     for name, target in sorted(public_names().items()):
-        lines.append(f"| [`{name}`]({target.path.split('.')[1]}.md) | {first_line(target)} |")
+        lines.append(f"| [`{name}`]({page_of(target.path)}.md) | {first_line(target)} |")
     return "\n".join(lines)
 
 
@@ -153,6 +150,11 @@ def public_names() -> dict[str, griffe.Object]:
     if not ours:
         raise PluginError("the package has no public names that the documentation could list")
     return ours
+
+
+def page_of(path: str) -> str:
+    """Page of the API that shows a symbol."""
+    return next(page for page, shown in api_pages().items() if path.startswith(f"{shown}."))
 
 
 def first_line(symbol: griffe.Object) -> str:
