@@ -27,7 +27,7 @@ help:
 	@echo "make test-browser live pages in the system's Chromium"
 	@echo "make fuzz         mutated files and messages, under limits of time and memory (minutes)"
 	@echo "make canary       the tests of deployment, slow ones too, with the newest Flower"
-	@echo "make lint         style, types, import contracts"
+	@echo "make lint         style, types, import contracts, figures of structure"
 	@echo "make docs         the documentation, into site/; warnings are errors"
 	@echo "make package      wheel and source archive, into dist/, tried in an empty environment"
 	@echo "make image        the container of coordinator and party (docker or podman)"
@@ -129,6 +129,7 @@ lint: $(VENV)/.stamp-dev
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
+	$(BIN)/python benchmarks/structure.py
 
 docs: $(VENV)/.stamp-docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict

@@ -1,0 +1,284 @@
+"""Measure the structure of the library, and hold it to the figures of ``structure.toml``.
+
+    python benchmarks/structure.py           # the figures; ends with 1 if one is worse than in structure.toml
+    python benchmarks/structure.py --list    # and every place that counts
+    python benchmarks/structure.py --write   # write better figures into structure.toml
+
+A figure may be raised in ``structure.toml`` by hand, with a ``reason`` beside it, unless its goal is 0.
+The reproductions of papers are left aside.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import os
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import grimp
+import numpy as np
+from scipy.sparse.csgraph import connected_components
+
+ROOT = Path(__file__).parent.parent
+SOURCE = ROOT / "src"
+LIBRARY = SOURCE / "consilience"
+KEPT = Path(__file__).with_suffix(".toml")
+
+FEDERATION = """
+import sys
+import numpy as np
+from sklearn.linear_model import LogisticRegression
+from consilience import Federation, Party, ensemble_distillation
+rng = np.random.default_rng(0)
+X = rng.normal(size=(240, 3))
+y = (X[:, 0] > 0).astype(int)
+parties = [Party(n, LogisticRegression(), X[i::4], y[i::4]) for i, n in enumerate("abc")]
+Federation(parties, X[3::4]).run(ensemble_distillation(rounds=2), progress=False)
+print(*sorted(name for name in sys.modules if name.partition(".")[0] == "consilience"))
+"""
+
+
+@dataclass
+class Figure:
+    """One figure of the structure.
+
+    Attributes:
+        value: the figure; less is better.
+        places: the places that it counts, where it counts places.
+    """
+
+    value: int
+    places: list[str] = field(default_factory=list)
+
+
+def figures() -> dict[str, Figure]:
+    """Measure the library of this checkout."""
+    trees = {file: ast.parse(file.read_text("utf-8")) for file in sorted(LIBRARY.rglob("*.py"))}
+    graph = grimp.build_graph("consilience", include_external_packages=False, cache_dir=None)
+    folders = sorted(
+        {path.parent.relative_to(LIBRARY).parts[0] for path in trees if path.parent != LIBRARY}
+    )
+    counted = {
+        "folders": folders,
+        "imports_from_core": list(_imports_from_core(graph)),
+        "modules_outside_core_in_two_rounds": _loaded_outside_core(),
+        "attributes_of_a_party_written_elsewhere": [
+            place for file, tree in trees.items() for place in _written(file, tree)
+        ],
+        "decisions_on_a_task_outside_its_feature": list(_decisions(trees)),
+        "modules_in_circles": _in_circles(graph),
+        "parameters_of_party": _parameters_of_party(trees),
+    }
+    lines = sum(_code_lines(file, tree) for file, tree in trees.items())
+    return {"lines_of_code": Figure(lines)} | {
+        name: Figure(len(places), places) for name, places in counted.items()
+    }
+
+
+def _name(file: Path) -> str:
+    return str(file.relative_to(LIBRARY))
+
+
+def _code_lines(file: Path, tree: ast.Module) -> int:
+    """Count lines that are no docstring, no comment and not blank."""
+    prose: set[int] = set()
+    for node in ast.walk(tree):
+        value = node.value if isinstance(node, ast.Expr) else None
+        if isinstance(value, ast.Constant) and isinstance(value.value, str):
+            prose.update(range(value.lineno, (value.end_lineno or value.lineno) + 1))
+    lines = enumerate(file.read_text("utf-8").splitlines(), 1)
+    return sum(i not in prose and line.strip()[:1] not in ("", "#") for i, line in lines)
+
+
+def _imports_from_core(graph: grimp.ImportGraph) -> Iterator[str]:
+    """Imports of core from other folders, those inside functions included."""
+    for module in sorted(graph.find_descendants("consilience.core")):
+        for other in sorted(graph.find_modules_directly_imported_by(module)):
+            if other != "consilience" and not f"{other}.".startswith("consilience.core."):
+                yield f"{module} -> {other}"
+
+
+def _loaded_outside_core() -> list[str]:
+    """Modules outside core that a federation of two rounds loads."""
+    places = os.pathsep.join([str(SOURCE), os.environ.get("PYTHONPATH", "")])
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", FEDERATION],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": places},
+        check=True,
+    )
+    loaded = done.stdout.split()
+    return [one for one in loaded if "." in one and not f"{one}.".startswith("consilience.core.")]
+
+
+def _parameters_of_party(trees: Mapping[Path, ast.Module]) -> list[str]:
+    """Parameters of the constructor of ``Party``."""
+    for node in ast.walk(trees[LIBRARY / "core/party/party.py"]):
+        if isinstance(node, ast.ClassDef) and node.name == "Party":
+            for made in node.body:
+                if isinstance(made, ast.FunctionDef) and made.name == "__init__":
+                    given = made.args
+                    named = [*given.posonlyargs, *given.args, *given.kwonlyargs][1:]
+                    return [one.arg for one in (*named, given.vararg, given.kwarg) if one]
+    raise LookupError("core/party/party.py has no class Party with a constructor")
+
+
+def _written(file: Path, tree: ast.Module) -> Iterator[str]:
+    """Assignments to an attribute of a party outside the folder of the party."""
+    if file.parent == LIBRARY / "core/party":
+        return
+    for node in ast.walk(tree):
+        targets: list[ast.expr] = []
+        if isinstance(node, ast.Assign):
+            targets = node.targets
+        elif isinstance(node, ast.AugAssign | ast.AnnAssign):
+            targets = [node.target]
+        for target in targets:
+            for one in target.elts if isinstance(target, ast.Tuple) else [target]:
+                if isinstance(one, ast.Attribute) and _is_party(one.value):
+                    yield f"{_name(file)}:{node.lineno} {ast.unparse(one)}"
+
+
+def _is_party(node: ast.expr) -> bool:
+    return (isinstance(node, ast.Name) and node.id == "party") or (
+        isinstance(node, ast.Attribute) and node.attr in ("party", "_party")
+    )
+
+
+def _decisions(trees: Mapping[Path, ast.Module]) -> Iterator[str]:
+    """Decisions on the type of a task, or on its name, outside the folder that defines the task."""
+    home: dict[str, str] = {}
+    for file, tree in trees.items():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ClassDef) and any(
+                one.arg == "reply_type" for one in node.keywords
+            ):
+                home[node.name] = _feature(file)
+    for file, tree in trees.items():
+        for node in ast.walk(tree):
+            for name in _decided(node):
+                if name in home and home[name] != _feature(file):
+                    yield f"{_name(file)}:{getattr(node, 'lineno', 0)} {name}"
+
+
+def _feature(file: Path) -> str:
+    """Folder of a feature; core is one."""
+    parts = file.relative_to(LIBRARY).parts
+    return "/".join(parts[:1] if parts[0] == "core" else parts[:-1][:2])
+
+
+def _decided(node: ast.AST) -> list[str]:
+    """Names that a node decides by: of types, or texts that may be names of types."""
+    if isinstance(node, ast.Call) and ast.unparse(node.func) in ("isinstance", "issubclass"):
+        return [one.id for one in ast.walk(node.args[1]) if isinstance(one, ast.Name)]
+    if isinstance(node, ast.MatchClass):
+        return [one.id for one in ast.walk(node.cls) if isinstance(one, ast.Name)]
+    if isinstance(node, ast.Compare):
+        sides = [one for side in (node.left, *node.comparators) for one in ast.walk(side)]
+        of_type = any(isinstance(one, ast.Name) and one.id == "type" for one in sides)
+        names = [one.id for one in sides if isinstance(one, ast.Name) and of_type]
+        return names + [
+            one.value
+            for one in sides
+            if isinstance(one, ast.Constant) and isinstance(one.value, str)
+        ]
+    return []
+
+
+def _in_circles(graph: grimp.ImportGraph) -> list[str]:
+    """Modules that import themselves through others; imports for types count."""
+    modules = sorted(graph.modules)
+    place = {module: i for i, module in enumerate(modules)}
+    arrows = np.zeros((len(modules), len(modules)), dtype=bool)
+    for module in modules:
+        for other in graph.find_modules_directly_imported_by(module):
+            arrows[place[module], place[other]] = True
+    _, group = connected_components(arrows, directed=True, connection="strong")
+    sizes = np.bincount(group)
+    return [module for module, one in zip(modules, group, strict=True) if sizes[one] > 1]
+
+
+def faults(
+    found: Mapping[str, int], kept: Mapping[str, Any], before: Mapping[str, Any]
+) -> list[str]:
+    """List the figures that are worse than they may be.
+
+    Args:
+        found: figures as measured.
+        kept: figure to its table of ``structure.toml``: ``value``, ``goal`` and maybe ``reason``.
+        before: the same of the last commit; empty if there is none.
+    """
+    told = [
+        f"{name} is {value}, and structure.toml has {kept[name]['value']}"
+        for name, value in found.items()
+        if value > kept[name]["value"]
+    ]
+    for name, now in kept.items():
+        last = before.get(name, now)
+        if now["value"] <= last["value"]:
+            continue
+        if now["goal"] == 0:
+            told.append(f"structure.toml raises {name}, whose goal is 0")
+        elif now.get("reason", "") == last.get("reason", ""):
+            told.append(f"structure.toml raises {name} without a new reason")
+    return told
+
+
+def committed() -> Mapping[str, Any]:
+    """Read the figures of the last commit that this checkout changes; empty if there is none."""
+    now = KEPT.read_text("utf-8")
+    for revision in ("HEAD", "HEAD~1"):
+        name = f"{revision}:{KEPT.relative_to(ROOT)}"
+        shown = subprocess.run(
+            ["git", "show", name], cwd=ROOT, capture_output=True, text=True, check=False
+        )
+        if shown.returncode:
+            return {}
+        if shown.stdout != now:
+            return tomllib.loads(shown.stdout)
+    return tomllib.loads(now)
+
+
+def write(found: Mapping[str, int], kept: Mapping[str, Any]) -> None:
+    """Write figures that are better than the kept ones; goals and reasons stay."""
+    lines = []
+    for name, table in kept.items():
+        table = {**table, "value": min(found[name], table["value"])}
+        lines += [f"[{name}]", *(f"{key} = {_toml(value)}" for key, value in table.items()), ""]
+    KEPT.write_text("\n".join(lines), "utf-8")
+
+
+def _toml(value: object) -> str:
+    return str(value) if isinstance(value, int) else f'"{value}"'
+
+
+def main() -> None:
+    """Print the figures, and end with 1 where one is worse than it may be."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("--list", action="store_true", help="print every place that counts")
+    parser.add_argument("--write", action="store_true", help="write better figures")
+    given = parser.parse_args()
+    measured, kept = figures(), tomllib.loads(KEPT.read_text("utf-8"))
+    found = {name: one.value for name, one in measured.items()}
+    for name, one in measured.items():
+        print(f"{name:42}{one.value:>7,}  (goal {kept[name]['goal']:,})")
+        for place in one.places if given.list else ():
+            print(f"    {place}")
+    told = faults(found, kept, committed())
+    if given.write:
+        write(found, kept)
+    if told:
+        sys.exit("\n".join(told))
+
+
+if __name__ == "__main__":
+    main()
