@@ -75,7 +75,7 @@ $(VENV)/.stamp-docs: pyproject.toml constraints.txt | $(BIN)/python
 	$(INSTALL) -e '.[docs]'
 	@touch $@ $(VENV)/.stamp-core
 
-TORCH_TESTS = $(wildcard tests/learners/test_torch*.py) tests/models/torch/test_cohorts.py
+TORCH_TESTS = $(wildcard tests/models/torch/test_*.py)
 
 # ---- what people call ----------------------------------------------------------------------------
 
