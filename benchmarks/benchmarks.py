@@ -2,7 +2,8 @@
 
     python benchmarks/benchmarks.py           # half an hour, on a machine that does nothing else
 
-Each section is a script of its own, which prints the same lines.
+Each section is a script of its own, which prints the same lines. Sections of the page that no script here
+measures stay as they are.
 """
 
 from __future__ import annotations
@@ -12,11 +13,8 @@ import os
 os.environ["OMP_NUM_THREADS"] = "1"  # before numpy is imported
 
 import cohorts
-import gpu
 import overhead
 import page
-import population
-import scaling
 import startup
 import torch
 
@@ -24,21 +22,25 @@ SECTIONS = {
     "Networks that train as one": cohorts,
     "What the framework adds to a round": overhead,
     "Until the first round": startup,
-    "Ten thousand parties": population,
-    "What a round costs": scaling,
-    "One round on a GPU": gpu,
 }
 
 
 def main() -> None:
     """Run them all."""
     torch.set_num_threads(1)
-    lines = []
+    sections = written()
     for title, script in SECTIONS.items():
         print(f"== {title}", flush=True)
-        name = script.__name__
-        lines += [f"## {title}", "", f"`python benchmarks/{name}.py`", "", *script.section(), ""]
-        page.write(__file__, lines[:-1])  # what is measured is not lost
+        lines = [f"`python benchmarks/{script.__name__}.py`", "", *script.section()]
+        sections[title] = "\n".join(lines)
+        parts = [f"## {name}\n\n{text.strip()}\n" for name, text in sections.items()]
+        page.write(__file__, "\n".join(parts).splitlines())  # what is measured is not lost
+
+
+def written() -> dict[str, str]:
+    """Read the sections of the page, by title."""
+    parts = (page.RESULTS / "benchmarks.md").read_text(encoding="utf-8").split("\n## ")[1:]
+    return {title: text for title, _, text in (part.partition("\n") for part in parts)}
 
 
 if __name__ == "__main__":

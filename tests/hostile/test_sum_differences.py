@@ -1,6 +1,6 @@
 """A hostile coordinator that subtracts secure sums learns no more of a party than one sum tells.
 
-The attacks of ``benchmarks/sum_differences.py``, against six sites with keys and a roster each; no party
+The attacks of ``tests/helpers/sum_differences.py``, against six sites with keys and a roster each; no party
 colludes.
 """
 
@@ -24,9 +24,8 @@ from consilience.methods.parameters.tasks import (
 )
 from consilience.privacy.secure_aggregation.tasks import SumMasked, SumQuestion, SumTrained
 from consilience.sites.party import EVERYTHING, PartySite
+from helpers import sum_differences
 from helpers.party_sites import without_rows
-
-BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 
 SETS = "its sums are over a, b, c, d, e, f"
 REFUSED = {
@@ -101,11 +100,7 @@ def test_training_is_in_no_task_that_keeps_the_model(tmp_path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def attacks() -> Any:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(str(BENCHMARKS))
-        import sum_differences
-
-        yield sum_differences
+    return sum_differences
 
 
 @pytest.fixture(scope="module")

@@ -4,8 +4,9 @@ MNIST as regression: the paper refers to Cui et al. 2021 for it and gives neithe
 The reading taken here: target +1 for even digits and −1 for odd ones; every pixel centred and scaled by its
 mean and standard deviation over the 60,000 training images; Gaussian noise on the labels with the synthetic
 data's deviation, 0.44; clients and public rows from the training images, test points from the others.
-Several readings come within a few per cent of what the paper shows (``benchmarks/mnist_reading.py`` compares
-them; less noise, 0.25, is nearer to Table 1); this one has the noise that the paper states elsewhere.
+Several readings come within a few per cent of what the paper shows (``docs/results/mnist-reading.md``
+compares them; less noise, 0.25, is nearer to Table 1); this one has the noise that the paper states
+elsewhere.
 """
 
 from __future__ import annotations

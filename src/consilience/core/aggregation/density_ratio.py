@@ -179,8 +179,8 @@ def density_ratio(ridge: float = RIDGE, estimator: Estimator = "kernel") -> Aggr
     """Every party counts, on each row and for each class, as its private rows of that class lie near the row.
 
     **For simulations**: rows of small classes can be rebuilt from what it asks for, and who is in a class can
-    be told (``benchmarks/rebuilding.py``). Between sites parties refuse it, and :func:`coarse_density_ratio`
-    is what may be used.
+    be told (``docs/results/rebuilding.md``). Between sites parties refuse it, and
+    :func:`coarse_density_ratio` is what may be used.
 
     Pooled, the parties' data would follow ``p(y | x) ∝ sum_c s_c(x, y)``, where ``s_c(x, y)`` is how many
     rows of class y party c has for each public row at x. Every party estimates its own s_c, in a space made

@@ -24,7 +24,7 @@ Fashion-MNIST and TREC; between half and twice it little changes."""
 class Coarseness:
     """Limits on what :func:`coarse_ratios` reveal of a party's rows: its own choice, never a coordinator's.
 
-    Rebuilding was measured to fail with the least that can be set (``benchmarks/rebuilding.py``).
+    Rebuilding was measured to fail with the least that can be set (``docs/results/rebuilding.md``).
 
     Attributes:
         rows: the fewest distinct rows of a class that anything is said of, at least 20.

@@ -37,7 +37,7 @@ class PublicRatio:
     different parties can be compared.
 
     **It gives rows away.** Whoever knows the public rows solves for the kernel sums, and from these for the
-    rows of a class that has few (``benchmarks/rebuilding.py``): for simulations, and for nobody else.
+    rows of a class that has few (``docs/results/rebuilding.md``): for simulations, and for nobody else.
 
     Args:
         public: features of the public rows, shape ``(N, d)``, dense or sparse.

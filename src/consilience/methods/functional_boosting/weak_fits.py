@@ -77,7 +77,7 @@ class LeastMaximum:
 
     The classical update ``w_i ← w_i ‖e_i‖`` (Lawson 1961) loses rows that were met exactly once, as trees
     do, for good. Minimising a smooth maximum of minibatches by gradients, possible for networks alone, came
-    no nearer in as many epochs (``benchmarks/oracles.py``).
+    no nearer in as many epochs (``docs/results/oracles.md``).
 
     Args:
         fits: number of fits, 1 or more.

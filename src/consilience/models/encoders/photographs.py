@@ -20,8 +20,9 @@ from consilience.models.torch.images import layout_of
 
 SIDE = 96
 """Pixels a side that pictures are brought to. On CIFAR-10 a logistic regression of 1,000 rows has 0.59 at 64
-pixels, 0.69 at 96 and 0.74 at 128, for 2, 5 and 13 ms of a core a picture (``benchmarks/networks_and_text.py
---sides 64 96 128``)."""
+pixels, 0.69 at 96 and 0.74 at 128, for 2, 5 and 13 ms of a core a picture
+(``docs/howto/networks-and-text.md``).
+"""
 
 _BATCH = 16
 """Pictures at a time, always: a row's sums have the same order whatever rows come with it."""

@@ -1,8 +1,5 @@
 """Try, as a hostile coordinator, to learn one party's answers from differences of secure sums.
 
-python benchmarks/sum_differences.py                          # minutes; prints a table for each learner
-python benchmarks/sum_differences.py --learners knn --seeds 0 1
-
 Six honest parties at sites of their own, with ``Limits(masks=True)``, keys and a roster each, hold parts of
 the digits of unequal classes; no party colludes. The coordinator has one sum over all six opened, of answers
 to 300 public rows and 10 classes, and then tries for a second one that tells those of the sixth party. Its
@@ -24,7 +21,6 @@ solution open. The error is over the 3,000 answers of the sixth party at the tim
 
 from __future__ import annotations
 
-import argparse
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -34,12 +30,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from scipy.special import entr
 from sklearn.datasets import load_digits
 
 from consilience import Federation, Party
 from consilience.core.errors import ConsilienceError
-from consilience.core.learners import make
 from consilience.core.messages.replies import Failure
 from consilience.core.messages.schema import Public
 from consilience.core.messages.wire import decode, encode
@@ -49,9 +43,8 @@ from consilience.core.numerics.randomness import limited_threads
 from consilience.core.tasks.base import Task
 from consilience.core.tasks.lifecycle import Checkpoint, Join, Restore
 from consilience.core.tasks.predictions import Distill, FitPrivate, PredictPublic
-from consilience.core.tasks.scores import CountRows, ScorePublic
+from consilience.core.tasks.scores import CountRows
 from consilience.methods.compression.stage import write_request
-from consilience.models.fixed import Frozen
 from consilience.privacy.secure_aggregation.masks import least_threshold
 from consilience.privacy.secure_aggregation.messages import (
     MaskedInput,
@@ -59,6 +52,7 @@ from consilience.privacy.secure_aggregation.messages import (
     SumKeys,
     SumOpening,
 )
+from consilience.privacy.secure_aggregation.opened_sum import open_sum
 from consilience.privacy.secure_aggregation.party import checked_roster
 from consilience.privacy.secure_aggregation.rules_as_sums import bits_for
 from consilience.privacy.secure_aggregation.tasks import (
@@ -71,32 +65,11 @@ from consilience.privacy.secure_aggregation.tasks import (
 from consilience.sites.operations.certificates import make_key
 from consilience.sites.party import Limits, PartySite
 
-try:
-    from consilience.privacy.secure_aggregation.opened_sum import open_sum
-except ImportError:  # of a version before the records of parties, to measure it too
-    from consilience.privacy.secure_aggregation.secure_sum import open_sum  # type: ignore[attr-defined,no-redef]
-
 NAMES, VICTIM = "abcdef", "f"
 FIVE = NAMES[:-1]
 ROWS, CLASSES = 300, 10
 ONE = np.arange(ROWS) == 0
 """The public row that is taught before the first sum."""
-LEARNERS = {
-    "logistic-regression": {},
-    "naive-bayes": {},
-    "knn": {},
-    "decision-tree": {},
-    "random-forest": {"n_estimators": 30},
-    "extra-trees": {"n_estimators": 30},
-    "gradient-boosting": {"max_iter": 10},
-    "svc": {},
-    "mlp-sklearn": {"max_iter": 30},
-    "xgboost": {"n_estimators": 10},
-    "lightgbm": {"n_estimators": 10},
-    "mlp": {"recipe": {"epochs": 5}},
-}
-"""Presets of classification for tables, made small. The others need texts or photographs, are networks like
-``mlp``, are for survival, or (``catboost``) are not installed with the tests."""
 
 
 class Sites(Network):
@@ -378,13 +351,6 @@ def by_squares(coordinator: Coordinator) -> Any:
     return squares / squares.sum(axis=1, keepdims=True)
 
 
-BEFORE: dict[str, Attack] = {
-    "none: the same for all classes": lambda coordinator: np.full((ROWS, CLASSES), 1 / CLASSES),
-    "none: the mean of the one sum": Coordinator.estimate,
-    "none: this mean, squared": by_squares,
-}
-"""Estimates that need no second sum."""
-
 ATTACKS: dict[str, Attack] = {
     "alpha": by_alpha,
     "drop-outs": by_drop_outs,
@@ -475,136 +441,3 @@ def run(
         coordinator.truth = coordinator.first()
         found = coordinator.estimate() if attack is None else attack(coordinator)
         return Error.of(found, coordinator.truth), coordinator
-
-
-def one_moves(seed: int) -> Error:
-    """What remains: all six are asked the same, and the models of five cannot change."""
-
-    def model(name: str) -> Any:
-        if name == VICTIM:
-            return make("logistic-regression")
-        answers = np.eye(CLASSES)[:1]
-        digits = [str(digit) for digit in range(CLASSES)]
-        return Frozen(lambda X: np.repeat(answers, len(X), axis=0), classes=digits)
-
-    return run(model, _by_all, seed)[0]
-
-
-def one_listens(seed: int) -> Error:
-    """What remains: all six are asked the same, and five trees answer as taught, whatever rows weigh."""
-
-    def model(name: str) -> Any:
-        return make("logistic-regression" if name == VICTIM else "decision-tree")
-
-    def attack(coordinator: Coordinator) -> Any:
-        teacher = np.tile(np.eye(CLASSES)[0], (ROWS, 1))
-        for t, alpha in ((2, 0.1), (3, 0.9)):
-            coordinator.teach(t, alpha, teacher=teacher)
-            assert coordinator.sum(t)
-        coordinator.truth = coordinator.answers()
-        return coordinator.sums[2][1] - coordinator.sums[1][1] + teacher
-
-    return run(model, attack, seed)[0]
-
-
-def one_goes_on(seed: int) -> Error:
-    """What remains: all six are asked the same, and one model trains on from where it is; five refit."""
-
-    def model(name: str) -> Any:
-        return make("mlp", recipe={"epochs": 5}) if name == VICTIM else make("naive-bayes")
-
-    def attack(coordinator: Coordinator) -> Any:
-        teacher = np.tile(np.eye(CLASSES)[0], (ROWS, 1))
-        coordinator.teach(2, 0.5, teacher=teacher)
-        coordinator.ask(NAMES, FitPrivate(round=3))  # refitted models stay as they are
-        coordinator.truth = coordinator.answers()
-        assert coordinator.sum(3)
-        for t in range(3, 7):
-            coordinator.teach(t, 0.5, teacher=teacher)
-        assert coordinator.sum(6)
-        (_, first), (_, second) = coordinator.sums[1:]
-        return first - second + teacher
-
-    return run(model, attack, seed)[0]
-
-
-def dominated(learner: str, rule: str, seed: int) -> tuple[float, float]:
-    """What remains: the share of rows in which one party has 90 % and 99 % of the weight under a rule."""
-    found = []
-
-    def attack(coordinator: Coordinator) -> Any:
-        parties = [site.party() for site in coordinator.network.sites.values()]
-        given = [party for party in parties if party is not None]
-        if rule == "uwa":
-            log = [ScorePublic(round=1).run(party).values for party in given]
-            weights = np.exp(np.clip(np.stack(log), -14, 14))  # as sums cut them
-        else:
-            p = np.stack([party.outputs("probabilities") for party in given])
-            weights = np.exp(-entr(p).sum(axis=2))
-        found.extend((weights.max(axis=0) / weights.sum(axis=0))[:, None] > (0.9, 0.99))
-        return coordinator.estimate()
-
-    run(lambda name: make(learner, **LEARNERS[learner]), attack, seed)
-    most, nearly_all = np.mean(found, axis=0)
-    return float(most), float(nearly_all)
-
-
-def _by_all(coordinator: Coordinator) -> Any:
-    """Teach all parties one class everywhere, by the least weight of private rows."""
-    teacher = np.tile(np.eye(CLASSES)[0], (ROWS, 1))
-    coordinator.teach(2, 0.1, teacher=teacher)
-    assert coordinator.sum(2)
-    (_, first), (_, second) = coordinator.sums
-    return first - second + teacher
-
-
-REMAINS = {
-    "logistic-regression, and five frozen models": one_moves,
-    "logistic-regression, and five of decision-tree": one_listens,
-    "mlp, and five of naive-bayes": one_goes_on,
-}
-
-
-def table(learner: str, seeds: Sequence[int], attacks: Sequence[str]) -> None:
-    """Run attacks against a learner, and print the mean over seeds of each as a row of a table."""
-
-    def model(name: str) -> Any:
-        return make(learner, **LEARNERS[learner])
-
-    def show(attack: str, made: Sequence[tuple[Error, Coordinator]]) -> None:
-        opened = np.mean([len(one.sums) for _, one in made])
-        error = Error(*np.mean([(one.most, one.mean, one.same) for one, _ in made], axis=0))
-        print(f"| {learner} | {attack} | {opened:g} | {error} |", flush=True)
-
-    begun = [run(model, None, seed)[1] for seed in seeds]
-    for name, before in BEFORE.items():
-        show(name, [(Error.of(before(one), one.truth), one) for one in begun])
-    for name in attacks:
-        show(name, [run(model, ATTACKS[name], seed) for seed in seeds])
-
-
-def main() -> None:
-    """The command line."""
-    asked = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    asked.add_argument("--remains", action="store_true", help="only what remains")
-    asked.add_argument("--learners", nargs="+", choices=LEARNERS, default=list(LEARNERS))
-    asked.add_argument("--attacks", nargs="*", choices=ATTACKS, default=list(ATTACKS))
-    asked.add_argument("--seeds", nargs="+", type=int, default=[0])
-    given = asked.parse_args()
-    print("| learner | attack | sums opened | largest error | mean error | same class |")
-    print("|---|---|---|---|---|---|")
-    for learner in () if given.remains else given.learners:
-        table(learner, given.seeds, given.attacks)
-    for name, what in REMAINS.items() if given.remains else ():
-        each = [what(seed) for seed in given.seeds]
-        error = Error(*np.mean([(one.most, one.mean, one.same) for one in each], axis=0))
-        print(f"| {name} | all are asked the same | 2 | {error} |", flush=True)
-    for learner in ("logistic-regression", "naive-bayes", "random-forest") if given.remains else ():
-        for rule in ("uwa", "entropy"):
-            each = [dominated(learner, rule, seed) for seed in given.seeds]
-            shares = " | ".join(f"{share:.1%}" for share in np.mean(each, axis=0))
-            print(f"| {learner} | {rule} | {shares} |", flush=True)
-
-
-if __name__ == "__main__":
-    main()

@@ -1,20 +1,17 @@
-"""The attack of ``benchmarks/rebuilding.py``, small: it succeeds on exact ratios and fails on coarse ones."""
+"""Rebuilding of rows, small: it succeeds on exact ratios and fails on coarse ones."""
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from helpers import rebuilding
+
 
 @pytest.fixture
-def attack(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """The script."""
-    monkeypatch.syspath_prepend(str(Path(__file__).parents[2] / "benchmarks"))
-    import rebuilding
-
+def attack() -> Any:
     return rebuilding
 
 

@@ -1,28 +1,21 @@
 """Private rows rebuilt from density ratios, and people found in them: what an aggregator gives away.
 
-    python benchmarks/rebuilding.py             # ten minutes; writes docs/results/rebuilding.md
-    python benchmarks/rebuilding.py --quick     # a minute, fewer trials; writes no page
-
-Whoever asks for ratios knows the public rows, and so the space and the kernel. Three attacks with that:
+A party that asks for ratios knows the public rows, and so the space and the kernel. Three attacks use that:
 
 1. Rows of a class are rebuilt from its column of ratios by damped Gauss-Newton steps, from several starts.
 2. Of people whose rows are known, those in a class of 50 are found by regression of its column on theirs.
-3. Public rows are laid around one person, and a figure of the column says whether the person is there.
+3. Public rows are laid around one person, and a figure of the column tells whether the person is there.
 
-Each is made on exact ratios (``density-ratio``) and on coarse ones (``coarse-density-ratio``), in the usual
-settings and in the finest that a party can choose. The census-like table is drawn here: 6 numbers and 82
-columns of 8 categories, which depend on six hidden numbers.
+``docs/results/rebuilding.md`` has the figures of exact ratios and of coarse ones.
 """
 
 from __future__ import annotations
 
-import argparse
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import product
 
 import numpy as np
-import page
 from scipy.optimize import linear_sum_assignment
 from sklearn.metrics import roc_auc_score
 
@@ -33,7 +26,6 @@ from consilience.core.numerics.feature_space import (
     principal_directions,
     public_feature_space,
 )
-from consilience.core.numerics.randomness import limited_threads
 from consilience.lab.data import load
 
 Array = np.ndarray
@@ -42,12 +34,6 @@ CLOSE = 0.25
 """Standard deviations a coordinate within which a row counts as rebuilt."""
 USUAL, FINEST = Coarseness(), Coarseness(rows=20, directions=30, unit=2)
 MEMBERS, PEOPLE = 50, 200
-PUBLIC = {"census-like": 500, "digits": 500, "heart disease": 148}
-"""Public rows; of the patients a fifth."""
-SMALL = {"census-like": (2,), "digits": (2, 5, 10), "heart disease": (5, 10)}
-"""Rows of a class that are rebuilt from exact ratios; coarse ones say nothing of so few."""
-ENOUGH = (20, 50)
-"""Rows of a class that coarse ones say something of."""
 
 
 @dataclass(frozen=True)
@@ -406,101 +392,3 @@ RATIOS = {
     "coarse": ratios_by(USUAL),
     "coarse, finest": ratios_by(FINEST),
 }
-
-
-def rebuilding_lines(quick: bool) -> Iterator[Sequence[str]]:
-    """A line for each table, size of a class, and what leaves."""
-    trials, starts = (1, 2) if quick else (4, 4)
-    for name, sizes in SMALL.items():
-        table = table_of(name, PUBLIC[name])
-        cases = [(size, rule) for size in sizes for rule in ("exact", "coarse, finest")]
-        cases += [(size, rule) for size in ENOUGH for rule in LOOKS if rule != "exact"]
-        for size, rule in cases:
-            priors = (1e-10,) if rule == "exact" else (0.01, 0.1, 1.0)
-            found = rebuilding(
-                table, size, LOOKS[rule], priors=priors, trials=trials, starts=starts
-            )
-            said = list(cells(found)) if len(found.distances) else ["nothing leaves", *"–––––"]
-            if rule == "exact":
-                said[-1] = (
-                    "–"  # off the public rows' hull sums have no slope, and rows are found all the same
-                )
-            yield name, str(size), rule, *said
-
-
-def cells(found: Rebuilding) -> Iterator[str]:
-    yield f"{np.median(found.distances):.3f}"
-    yield f"{(found.distances < CLOSE).mean():.0%}"
-    yield f"{np.median(found.nearest):.2f}"
-    yield f"{np.median(found.seen):.2f}"
-    yield f"{np.median(found.seen_nearest):.2f}"
-    yield f"{found.left:.2f}"
-
-
-def people_lines(quick: bool) -> Iterator[Sequence[str]]:
-    """A line for each table and what leaves."""
-    for name, public in PUBLIC.items():
-        table = table_of(name, public)
-        for rule in LOOKS:
-            known, people = membership(table, LOOKS[rule], trials=5 if quick else 40)
-            area, error = around(table, RATIOS[rule], people=40 if quick else 400)
-            yield name, rule, f"{known:.2f}", str(people), f"{area:.2f} ± {error:.2f}"
-
-
-HEADS = (
-    "table", "rows of the class", "ratios", "rebuilt", f"within {CLOSE}", "nearest public row",
-    "rebuilt, as compared", "nearest public row, as compared", "unknown at best",
-)  # fmt: skip
-PEOPLE_HEADS = ("table", "ratios", "known people: AUC", "of how many", "around a person: AUC")
-
-
-def lines(quick: bool) -> Iterator[str]:
-    """The page after its head."""
-    yield (
-        "Distances are medians, in standard deviations (of the public rows) a coordinate, from a private row "
-        f"to the one rebuilt in its place; the share of rows within {CLOSE}; and to the nearest public row, "
-        "which is there for the taking. *As compared*: in the directions that rows are compared in alone, "
-        "each by its own spread. *Unknown at best*: the share of that spread which stays unknown to any "
-        "attack, were it to begin next to the right rows (1: nothing is known; linearised). Exact ratios are "
-        "those of `density-ratio` (ridge 0.3). Coarse ones are in "
-        f"the usual settings ({USUAL.rows} rows, {USUAL.directions} directions, unit {USUAL.unit}), or in "
-        f"the finest that a party can choose ({FINEST.rows}, {FINEST.directions}, {FINEST.unit}); the "
-        "attacker is given the round counts themselves and the number of rows, and of three weights of what "
-        "public rows say beforehand the one that serves best."
-    )
-    yield ""
-    yield from page.table(HEADS, rebuilding_lines(quick))
-    yield ""
-    yield (
-        f"Who is in a class of {MEMBERS}? *Known people*: the area under the ROC curve where the rows of so "
-        "many people of the class are known, the members' among them. *Around a person*: nothing is known "
-        f"but one person's row, around which {AROUND - max(ORDINARY)} or all of {AROUND} public rows are "
-        "laid, at the radius that serves best; ± the standard error. 0.5 is chance."
-    )
-    yield ""
-    yield from page.table(PEOPLE_HEADS, people_lines(quick))
-    yield ""
-    yield (
-        "The census-like table has 88 columns and is drawn by the script; digits are scikit-learn's; heart "
-        "disease has the patients of four hospitals and 13 columns. Public rows: "
-        + ", ".join(f"{public} of {name}" for name, public in PUBLIC.items())
-        + "."
-    )
-
-
-def main() -> None:
-    """The command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--quick", action="store_true", help="fewer trials; writes no page")
-    given = parser.parse_args()
-    with limited_threads(1):
-        if given.quick:
-            print(*lines(quick=True), sep="\n")
-        else:
-            page.write(__file__, lines(quick=False))
-
-
-if __name__ == "__main__":
-    main()

@@ -1,25 +1,22 @@
-"""The strongest attack of ``benchmarks/leak.py``, small: it reaches the bound of a budget, and no more."""
+"""The strongest attack on membership, small: it reaches the bound of a budget, and no more."""
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from consilience.privacy.accounting.losses import PrivacyLoss, gaussian_mu
 from consilience.privacy.attacks.membership import highest_area
+from helpers import leak_attack
 
 
 @pytest.fixture
 def leak(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """The script, which asks for private sums alone."""
-    monkeypatch.syspath_prepend(str(Path(__file__).parents[2] / "benchmarks"))
-    import leak
-
-    asked = [one for one in leak.questions() if one[0].startswith("private sums")]
-    monkeypatch.setattr(leak, "questions", lambda: iter(asked))
-    return leak
+    """The attack, which asks for private sums alone."""
+    asked = [one for one in leak_attack.questions() if one[0].startswith("private sums")]
+    monkeypatch.setattr(leak_attack, "questions", lambda: iter(asked))
+    return leak_attack
 
 
 def test_rows_and_a_basis_of_the_attackers_reach_the_bound_and_not_more(leak: Any) -> None:

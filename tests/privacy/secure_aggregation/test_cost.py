@@ -1,14 +1,8 @@
-"""Measure sums that nobody can look into: CPU seconds of all ends together, and bytes against a plain round.
-
-python benchmarks/secure_sum.py    # seconds; writes docs/results/secure-sums.md
-"""
+"""What a secure sum costs: CPU seconds of all ends together, and bytes against a plain round."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import date
-from importlib.metadata import version
-from pathlib import Path
 from time import process_time
 from typing import Any
 
@@ -16,14 +10,11 @@ import numpy as np
 
 from consilience.core.messages.replies import Predictions
 from consilience.core.messages.wire import encode
-from consilience.core.numerics.randomness import limited_threads
-from consilience.lab.runs.folder import machine, versions
 from consilience.privacy.secure_aggregation.masks import least_threshold
 from consilience.privacy.secure_aggregation.messages import ANSWERS, MaskedInput
 from consilience.privacy.secure_aggregation.opened_sum import open_sum
 from consilience.privacy.secure_aggregation.secure_sum import SumMember
 
-PAGE = Path(__file__).parent.parent / "docs" / "results" / "secure-sums.md"
 DOMAIN = bytes(32)
 
 
@@ -79,45 +70,7 @@ class Cost:
         self.plain = parties * len(encode([plain]))
 
 
-def page() -> str:
-    packages = versions()
-    lines = [
-        "# Sums that nobody can look into",
-        "",
-        f"`python benchmarks/secure_sum.py` · medians of three · {date.today().isoformat()}",
-        "",
-        f"{machine()}, on one core. python {packages['python']}, consilience {packages['consilience']}, "
-        f"cryptography {version('cryptography')}.",
-        "",
-        "Seconds of CPU and bytes of one sum: keys, shares, masked inputs, opening. Bytes are beside those "
-        "of a plain round, in which every party sends as many numbers of 4 bytes; integers modulo 2^64 take "
-        "8. [Sum up without looking](../howto/secure-sums.md) says how to use it.",
-        "",
-        "| parties | entries | drop out before their input | all parties, s | coordinator, s | in all, s "
-        "| bytes up, of the plain round | keys and shares down, bytes a party |",
-        "|---|---|---|---|---|---|---|---|",
-    ]
-    for parties, entries, dropped in (
-        (10, 5_000, 0),
-        (10, 50_000, 0),
-        (10, 50_000, 3),
-        (30, 50_000, 9),
-    ):
-        runs = sorted(
-            (Cost(parties, entries, dropped) for _ in range(3)),
-            key=lambda one: one.parties + one.coordinator,
-        )
-        one = runs[1]
-        lines.append(
-            f"| {parties} | {entries:,} | {dropped} | {one.parties:.3f} | {one.coordinator:.3f} "
-            f"| {one.parties + one.coordinator:.3f} | {one.bytes_up / one.plain:.2f} × "
-            f"| {one.bytes_down:,} |"
-        )
-    return "\n".join([*lines, ""])
-
-
-if __name__ == "__main__":
-    with limited_threads(1):
-        _, *deployed = PAGE.read_text().partition("\n## ")  # what tests/deploy/sums.py gave
-        PAGE.write_text(page() + "".join(deployed))
-    print(PAGE.read_text())
+def test_fifty_thousand_numbers_of_ten_parties() -> None:
+    cost = Cost(10, 50_000, 0)
+    assert cost.parties + cost.coordinator < 0.5  # seconds of CPU, in all
+    assert cost.bytes_up < 3 * cost.plain
