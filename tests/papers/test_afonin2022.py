@@ -310,7 +310,7 @@ EXHIBITS = PAPERS["afonin2022"].exhibits
 
 def test_names() -> None:
     figures = {f"fig{n}" for n in (3, 4, 5, 6, *range(8, 16))}
-    assert set(EXHIBITS) == figures | {"averaged-apart", "conjugate", "conjugate-networks"}
+    assert set(EXHIBITS) == figures | {"averaged-apart", "conjugate", "conjugate-networks", "relay"}
 
 
 def complete(exhibit: Exhibit) -> None:

@@ -23,6 +23,7 @@ from consilience_papers.afonin2022.encrypted import (
     LinearModel,
     Questioner,
     Relay,
+    cost,
     linear_model,
 )
 from consilience_papers.afonin2022.encrypted.paillier import PrivateKey, PublicKey
@@ -291,3 +292,28 @@ def test_without_phe_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setitem(sys.modules, "phe", None)
     with pytest.raises(MissingExtra, match=r"pip install 'consilience\[secure\]'"):
         Questioner(key_length=KEY)
+
+
+def test_a_round_of_two_agents_costs_what_its_messages_have(
+    question: EncryptedQuestion, answer: EncryptedAnswer
+) -> None:
+    """Two models to the relay, and two questions with answers of one block; direct, one model each way."""
+    found = cost.exchange(agents=2, repetition=0)
+    model = LinearModel(coefficients=np.zeros((cost.COLUMNS, 1)), intercept=np.zeros(1))
+    sent = size([model])
+    assert found["direct"] == 2 * sent
+    assert found["error"] < 1e-8
+    exchanged = (
+        found["relay"] - 2 * sent
+    ) / 2  # a ciphertext a column, and one back: 512 bytes each
+    assert 0 < exchanged - 512 * (cost.COLUMNS + 1) < 1_500
+
+
+@pytest.mark.parametrize(("slow", "holds"), [(1.0, True), (2.0, False)])
+def test_seconds_an_agent_that_grow_are_not_linear(slow: float, holds: bool) -> None:
+    def cell(agents: int, seconds: float) -> dict[str, np.ndarray]:
+        each = {"relay": 100, "direct": 10 * agents, "agents s": seconds, "relay s": seconds}
+        return {name: np.full(3, value * agents) for name, value in each.items()}
+
+    claims = cost._claims({2: cell(2, 1.0), 80: cell(80, slow)})
+    assert [claim.holds for claim in claims] == [True, holds]
