@@ -7,7 +7,6 @@ from consilience.core.aggregation import (
     anderson as anderson,
     auto as auto,
     avg as avg,
-    certainty_weighted as certainty_weighted,
     coarse_density_ratio as coarse_density_ratio,
     coordinate_median as coordinate_median,
     count_weighted as count_weighted,
@@ -20,14 +19,17 @@ from consilience.core.aggregation import (
     median as median,
     power_sharpened_mean as power_sharpened_mean,
     replace as replace,
-    selective_mean as selective_mean,
     sharpened_mean as sharpened_mean,
     suwa as suwa,
     trimmed_mean as trimmed_mean,
     uwa as uwa,
     value_density_ratio as value_density_ratio,
-    variance_weighted as variance_weighted,
     weighted_mean as weighted_mean,
+)
+from consilience.methods.comparison_rules.reliability import (
+    certainty_weighted as certainty_weighted,
+    selective_mean as selective_mean,
+    variance_weighted as variance_weighted,
 )
 from consilience.methods.kernel_federations import (
     KernelFederation as KernelFederation,

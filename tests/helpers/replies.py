@@ -10,13 +10,15 @@ from consilience.core.messages.replies import Predictions, Replies
 from consilience.core.messages.schema import PRECISION
 from consilience.core.messages.scores import (
     CalibrationSums,
-    Certainties,
     CoarseRatios,
     DensityRatios,
     InputRatios,
     LogDensities,
-    LogOdds,
     RowCount,
+)
+from consilience.methods.comparison_rules.scores import (
+    Certainties,
+    LogOdds,
     Selection,
     SubspaceLikeness,
 )

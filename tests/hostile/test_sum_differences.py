@@ -15,7 +15,7 @@ from sklearn.naive_bayes import GaussianNB
 
 from consilience.core.messages.wire import decode, encode
 from consilience.core.tasks.predictions import PredictPublic
-from consilience.core.tasks.scores import TellApart
+from consilience.methods.comparison_rules.tasks import TellApart
 from consilience.methods.parameters.tasks import (
     FuseModels,
     SendParameters,

@@ -15,12 +15,10 @@ from consilience.core.aggregation import (
     entropy_weighted,
     mean_logits,
     power_sharpened_mean,
-    selective_mean,
     sharpened_mean,
     suwa,
     trimmed_mean,
     uwa,
-    variance_weighted,
 )
 from consilience.core.aggregation.base import stack
 from consilience.core.checks import check_aggregator
@@ -33,7 +31,9 @@ from consilience.core.checks.aggregator import (
 )
 from consilience.core.errors import InvalidInput
 from consilience.core.messages.replies import Predictions, Replies
-from consilience.core.messages.scores import LARGEST_LOG_ODDS, LogDensities
+from consilience.core.messages.scores import LogDensities
+from consilience.methods.comparison_rules.reliability import selective_mean, variance_weighted
+from consilience.methods.comparison_rules.scores import LARGEST_LOG_ODDS
 from helpers.replies import replies
 
 MEAN_LIKE = [

@@ -15,27 +15,15 @@ from safetensors.numpy import save
 from consilience.core.errors import InvalidInput, KnowledgeRefused, QuorumLost, RunFailed
 from consilience.core.messages.replies import Description, Failure, Metrics, Predictions, Receipt
 from consilience.core.messages.schema import VERSION, Agreement
-from consilience.core.messages.scores import (
-    Certainties,
-    CoarseRatios,
-    DensityRatios,
-    LogDensities,
-    RowCount,
-    Selection,
-)
+from consilience.core.messages.scores import CoarseRatios, DensityRatios, LogDensities, RowCount
 from consilience.core.messages.wire import decode, encode
 from consilience.core.networks import Network
 from consilience.core.networks.incoming import LONGEST_TEXT, Arrival
 from consilience.core.tasks.lifecycle import Describe, Evaluate
 from consilience.core.tasks.predictions import FitPrivate, PredictPublic
-from consilience.core.tasks.scores import (
-    CompareCoarsely,
-    ComparePublic,
-    CountRows,
-    ScoreCertainty,
-    ScorePublic,
-    SelectPublic,
-)
+from consilience.core.tasks.scores import CompareCoarsely, ComparePublic, CountRows, ScorePublic
+from consilience.methods.comparison_rules.scores import Certainties, Selection
+from consilience.methods.comparison_rules.tasks import ScoreCertainty, SelectPublic
 from helpers.forged_messages import parts, written
 
 AGREEMENT = Agreement(

@@ -23,11 +23,10 @@ from consilience.core.tasks.scores import (
     CompareCoarsely,
     CompareInputs,
     ComparePublic,
-    ScoreCertainty,
     ScorePublic,
-    SelectPublic,
     SumCalibration,
 )
+from consilience.methods.comparison_rules.tasks import ScoreCertainty, SelectPublic
 from helpers.stub_models import Share
 
 X = np.random.default_rng(0).normal(size=(20, 2))

@@ -14,17 +14,19 @@ from consilience import Federation, LocalNetwork, Party, avg, ensemble_distillat
 from consilience.core.aggregation import (
     Aggregator,
     ConsensusUpdate,
-    certainty_weighted,
     count_weighted,
     damped,
     mean,
     power_sharpened_mean,
-    selective_mean,
-    variance_weighted,
 )
 from consilience.core.errors import InvalidInput
 from consilience.core.messages.schema import Public
 from consilience.core.protocols import RoundState
+from consilience.methods.comparison_rules.reliability import (
+    certainty_weighted,
+    selective_mean,
+    variance_weighted,
+)
 from helpers.stub_models import Share
 
 POINTS = np.array([[0.0], [1.0], [2.0]])

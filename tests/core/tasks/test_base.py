@@ -25,14 +25,8 @@ from consilience.core.tasks.base import task_types
 from consilience.core.tasks.lifecycle import Checkpoint, Describe, Evaluate, Join, Restore
 from consilience.core.tasks.outgoing import LONGEST_REASON, answer
 from consilience.core.tasks.predictions import Distill, FitPrivate, PredictPublic
-from consilience.core.tasks.scores import (
-    ComparePublic,
-    CountRows,
-    ScoreCertainty,
-    ScorePublic,
-    SelectPublic,
-    score_task,
-)
+from consilience.core.tasks.scores import ComparePublic, CountRows, ScorePublic, score_task
+from consilience.methods.comparison_rules.tasks import ScoreCertainty, SelectPublic
 from consilience.methods.parameters.tasks import TrainDynamically, TrainParameters
 from helpers.stub_models import Share
 

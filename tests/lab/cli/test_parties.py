@@ -277,7 +277,7 @@ def test_a_run_goes_on_where_nobody_can_say(
     def broken(*_: Any) -> Any:
         raise RuntimeError("out of memory")
 
-    monkeypatch.setattr("consilience.core.tasks.scores.SelectPublic.run", broken)
+    monkeypatch.setattr("consilience.methods.comparison_rules.tasks.SelectPublic.run", broken)
     result = call("run", "foreign.toml", "--quiet")
     assert result.exit_code == 0
     assert result.stderr.startswith("warning: What the parties know of the public rows cannot be")

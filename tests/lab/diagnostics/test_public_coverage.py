@@ -15,10 +15,10 @@ from sklearn.pipeline import make_pipeline
 from consilience import Federation, LocalNetwork, Party, avg, ensemble_distillation
 from consilience.core.errors import InvalidInput, QuorumLost
 from consilience.core.messages.schema import Public
-from consilience.core.messages.scores import Selection
-from consilience.core.tasks.scores import SelectPublic
 from consilience.lab.data import load
 from consilience.lab.diagnostics.coverage import LITTLE, WELL, PublicCoverage, measure_coverage
+from consilience.methods.comparison_rules.scores import Selection
+from consilience.methods.comparison_rules.tasks import SelectPublic
 from helpers.stub_models import Share
 
 XY = np.array(["x", "y"])

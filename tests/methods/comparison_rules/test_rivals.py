@@ -18,10 +18,11 @@ from consilience.core.federation.forming import negotiate
 from consilience.core.learners import make
 from consilience.core.messages.replies import Predictions, Replies
 from consilience.core.messages.schema import Public
-from consilience.core.messages.scores import SubspaceLikeness
 from consilience.core.tasks.lifecycle import Describe
-from consilience.core.tasks.scores import ComparePublic, CountRows, MeasureAngles, TellApart
+from consilience.core.tasks.scores import ComparePublic, CountRows
 from consilience.methods.comparison_rules.rivals import dafkd, fedd3a, fedgo, ratios_alone
+from consilience.methods.comparison_rules.scores import SubspaceLikeness
+from consilience.methods.comparison_rules.tasks import MeasureAngles, TellApart
 from helpers.replies import replies
 
 RNG = np.random.default_rng(0)

@@ -7,9 +7,10 @@ import pytest
 
 from consilience.core.aggregation import avg, density_ratio
 from consilience.core.aggregation.base import Stack
-from consilience.core.messages.scores import DensityRatios, LogOdds, RowCount
+from consilience.core.messages.scores import DensityRatios, RowCount
 from consilience.lab.experiments.oracles import class_holders
 from consilience.methods.comparison_rules.rivals import fedgo, ratios_alone
+from consilience.methods.comparison_rules.scores import LogOdds
 from consilience_papers.theory import GaussianParties
 
 PARTIES = GaussianParties(

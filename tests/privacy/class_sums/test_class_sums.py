@@ -14,12 +14,12 @@ from consilience.core.errors import InvalidInput, KnowledgeRefused
 from consilience.core.federation.forming import negotiate
 from consilience.core.messages.replies import Failure
 from consilience.core.messages.schema import Public
-from consilience.core.messages.scores import ClassSums
 from consilience.core.party.shared_space import shared_space
 from consilience.core.tasks.lifecycle import Describe
 from consilience.core.tasks.outgoing import answer
 from consilience.privacy.accounting.budget import Budget
 from consilience.privacy.accounting.losses import gaussian_mu
+from consilience.privacy.class_sums.messages import ClassSums
 from consilience.privacy.class_sums.party import sums_of
 from consilience.privacy.class_sums.protocol import _teacher, private_sums
 from consilience.privacy.class_sums.sums import (

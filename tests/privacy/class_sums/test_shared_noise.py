@@ -16,7 +16,6 @@ from sklearn.naive_bayes import GaussianNB
 from consilience import Federation, LocalNetwork, Party
 from consilience.core.errors import InvalidInput, QuorumLost
 from consilience.core.messages.schema import Public
-from consilience.core.messages.scores import ClassSums
 from consilience.core.messages.sums import Sum
 from consilience.core.numerics.randomness import SystemNoise
 from consilience.core.protocols import ensemble_distillation, protocol
@@ -26,6 +25,7 @@ from consilience.lab.report import read_results
 from consilience.methods.parameters.federated_averaging import federated_averaging
 from consilience.privacy.accounting.budget import Budget
 from consilience.privacy.accounting.losses import gaussian_mu, skellam_loss
+from consilience.privacy.class_sums.messages import ClassSums
 from consilience.privacy.class_sums.protocol import private_sums
 from consilience.privacy.class_sums.sums import SCALE
 from consilience.privacy.class_sums.tasks import SumClasses, public_basis

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from consilience.core.aggregation import AGGREGATORS, Aggregator, trimmed_mean
-from consilience.core.messages.scores import LARGEST_LOG_ODDS
+from consilience.methods.comparison_rules.scores import LARGEST_LOG_ODDS
 from helpers.replies import replies
 
 SAID: dict[str, tuple[Any, Any]] = {

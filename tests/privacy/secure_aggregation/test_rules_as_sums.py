@@ -14,15 +14,14 @@ from consilience.core.errors import KnowledgeRefused, RunFailed
 from consilience.core.messages.replies import Replies
 from consilience.core.messages.schema import Agreement
 from consilience.core.messages.scores import (
-    Certainties,
     CoarseRatios,
     DensityRatios,
     InputRatios,
     LogDensities,
     RowCount,
-    Selection,
 )
 from consilience.core.messages.sums import Sum
+from consilience.methods.comparison_rules.scores import Certainties, Selection
 from consilience.privacy.secure_aggregation.rules_as_sums import (
     bits_for,
     form_named,

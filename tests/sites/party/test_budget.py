@@ -23,8 +23,9 @@ from consilience.core.messages.wire import encode
 from consilience.core.tasks.lifecycle import Describe, Evaluate, Join, TakePublic
 from consilience.core.tasks.outgoing import UNSAID
 from consilience.core.tasks.predictions import FitPrivate, PredictPublic
-from consilience.core.tasks.scores import CountRows, ScoreCertainty
+from consilience.core.tasks.scores import CountRows
 from consilience.lab.cli.main import app
+from consilience.methods.comparison_rules.tasks import ScoreCertainty
 from consilience.privacy.accounting.budget import Budget
 from consilience.privacy.accounting.ledger import FOLDER, entries
 from consilience.privacy.class_sums.party import sums_of

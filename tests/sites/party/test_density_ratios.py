@@ -22,9 +22,8 @@ from consilience.core.numerics.coarse_ratios import Coarseness
 from consilience.core.protocols.base import questions, score_questions
 from consilience.core.tasks.lifecycle import Describe, Join
 from consilience.core.tasks.predictions import FitPrivate
-from consilience.core.tasks.scores import (
-    CompareCoarsely,
-    ComparePublic,
+from consilience.core.tasks.scores import CompareCoarsely, ComparePublic
+from consilience.methods.comparison_rules.tasks import (
     MeasureAngles,
     ScoreCertainty,
     SelectPublic,

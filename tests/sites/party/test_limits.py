@@ -13,10 +13,10 @@ from consilience.core import (
 from consilience.core.errors import InvalidInput, KnowledgeRefused
 from consilience.core.messages.message import REGISTRY, message
 from consilience.core.messages.replies import Receipt
-from consilience.core.messages.scores import Certainties
 from consilience.core.tasks.base import Task, bookkeeping_tasks, task_types
 from consilience.core.tasks.predictions import FitPrivate, PredictPublic
-from consilience.core.tasks.scores import ScoreCertainty
+from consilience.methods.comparison_rules.scores import Certainties
+from consilience.methods.comparison_rules.tasks import ScoreCertainty
 from consilience.methods.parameters.tasks import DescribeParameters
 from consilience.privacy.secure_aggregation.tasks import SumMasked, SumQuestion
 from consilience.sites.party import EVERYTHING, GROUPS, Limits

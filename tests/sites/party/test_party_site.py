@@ -19,13 +19,14 @@ from consilience.core.errors import InvalidInput, RunFailed
 from consilience.core.messages.message import message
 from consilience.core.messages.replies import Failure, Metrics, Predictions, Receipt
 from consilience.core.messages.schema import Public
-from consilience.core.messages.scores import Certainties
 from consilience.core.messages.wire import decode, encode
 from consilience.core.party.party import Party
 from consilience.core.tasks.base import Task
 from consilience.core.tasks.lifecycle import Checkpoint, Describe, Evaluate, Join, Restore
 from consilience.core.tasks.predictions import Distill, FitPrivate, PredictPublic
-from consilience.core.tasks.scores import CountRows, ScoreCertainty
+from consilience.core.tasks.scores import CountRows
+from consilience.methods.comparison_rules.scores import Certainties
+from consilience.methods.comparison_rules.tasks import ScoreCertainty
 from consilience.methods.compression.stage import CompressedRequest
 from consilience.methods.model_exchange.tasks import TrainTowards
 from consilience.methods.parameters.tasks import SendParameters

@@ -17,13 +17,13 @@ from typer.testing import CliRunner
 from consilience.core.errors import InvalidInput, RunFailed
 from consilience.core.federation.forming import negotiate
 from consilience.core.messages.replies import Failure
-from consilience.core.messages.scores import ClassSums
 from consilience.core.tasks.lifecycle import Describe, Join
 from consilience.lab.cli.main import app
 from consilience.privacy.accounting.budget import Budget
 from consilience.privacy.accounting.ledger import FOLDER, PrivacyLedger, Release, entries
 from consilience.privacy.accounting.losses import PrivacyLoss, gaussian_mu
 from consilience.privacy.accounting.stage import Accountant, BudgetExceeded
+from consilience.privacy.class_sums.messages import ClassSums
 from consilience.privacy.class_sums.tasks import SumClasses, public_basis
 from consilience.sites.party import read_party
 from consilience.sites.party.privacy_limits import spending

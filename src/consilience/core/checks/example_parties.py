@@ -12,7 +12,6 @@ from consilience.core.aggregation import (
     anderson,
     auto,
     avg,
-    certainty_weighted,
     coarse_density_ratio,
     count_weighted,
     damped,
@@ -20,10 +19,8 @@ from consilience.core.aggregation import (
     mean,
     median,
     power_sharpened_mean,
-    selective_mean,
     suwa,
     uwa,
-    variance_weighted,
 )
 from consilience.core.checks.example_models import Linear, normalised_network
 from consilience.core.checks.protocol_case import MakeParties, ProtocolCase
@@ -32,6 +29,11 @@ from consilience.core.party.party import Party
 from consilience.core.protocols import ensemble_distillation, iterative_distillation, local_only
 from consilience.core.validation.arrays import Array
 from consilience.methods.comparison_rules.analytic_federation import analytic_federation
+from consilience.methods.comparison_rules.reliability import (
+    certainty_weighted,
+    selective_mean,
+    variance_weighted,
+)
 from consilience.methods.comparison_rules.rivals import dafkd, fedd3a, fedgo, ratios_alone
 from consilience.methods.compression.codec import chain, float16, quantized, zstd
 from consilience.methods.functional_boosting.protocol import functional_gradient_boosting

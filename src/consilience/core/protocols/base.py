@@ -146,14 +146,6 @@ class ProtocolFactory(Generic[P]):
         Raises:
             InvalidInput: options without names, or ones that it does not have.
         """
-        # Both wrap the rounds of any protocol, and import what protocols are made of.
-        from consilience.methods.compression.rounds import check_codec, compressed_rounds
-        from consilience.privacy.secure_aggregation.rounds import (
-            SecureAggregation,
-            check_sum,
-            summed_rounds,
-        )
-
         function, where = self._function, f"protocol {self.name}"
         if args:
             raise InvalidInput(
@@ -165,34 +157,49 @@ class ProtocolFactory(Generic[P]):
         codec = chosen.pop("codec", None)
         check_made("codec", codec, Codec, "a codec", "quantized(8)")
         secure = chosen.pop(SECURE, None) if self.summed else None
-        check_made(SECURE, secure, SecureAggregation, "a SecureAggregation", "SecureAggregation()")
-        if codec is not None and secure is not None:
-            raise InvalidInput("masked integers cannot be compressed", where="codec")
-        if secure is not None and secure.epsilon is not None and self.summed != "class sums":
-            raise InvalidInput(
-                "noise that parties share is for class sums",
-                where=f"{SECURE}, epsilon",
-                mend="Take the protocol private_sums.",
-            )
+        if secure is not None:
+            self._check_secure(secure)
+            if codec is not None:
+                raise InvalidInput("masked integers cannot be compressed", where="codec")
         check_arguments(function, chosen, where=where, given=("network", "public", "state"))
+        # Sums and compression wrap the rounds of any protocol, and import what protocols are made of.
         if secure is not None and "aggregate" in signature(function).parameters:
+            from consilience.privacy.secure_aggregation.rounds import check_sum
+
             check_sum(chosen.get("aggregate"))
 
         def rounds(network: NetworkView, public: Public, state: RoundState | None) -> Rounds:
             if not self.any_party:
                 _check_all_train(network.agreed, where=where)
             if secure is not None:
+                from consilience.privacy.secure_aggregation.rounds import summed_rounds
+
                 yield from summed_rounds(function, secure, network, public, state, chosen)
                 return
             if codec is None:
                 yield from cast(Any, function)(network, public, state, **chosen)
                 return
+            from consilience.methods.compression.rounds import check_codec, compressed_rounds
+
             check_codec(codec, exchanges=self.exchanges, agreed=network.agreed, options=chosen)
             yield from compressed_rounds(function, codec, network, public, state, chosen)
 
         return Protocol(
             self.name, options, rounds, lambda **more: cast(Any, self)(**{**options, **more})
         )
+
+    def _check_secure(self, secure: object) -> None:
+        """Raise ``InvalidInput`` unless the settings of secure sums are some, and are for this protocol."""
+        from consilience.privacy.secure_aggregation.rounds import SecureAggregation
+
+        check_made(SECURE, secure, SecureAggregation, "a SecureAggregation", "SecureAggregation()")
+        assert isinstance(secure, SecureAggregation)
+        if secure.epsilon is not None and self.summed != "class sums":
+            raise InvalidInput(
+                "noise that parties share is for class sums",
+                where=f"{SECURE}, epsilon",
+                mend="Take the protocol private_sums.",
+            )
 
 
 def _check_all_train(agreed: Agreement, *, where: str) -> None:

@@ -105,9 +105,14 @@ class Task(ABC):
         return ()
 
 
-def task_types() -> dict[str, type[Task]]:
-    """List every kind of task that is registered, or known in this process, by its name on the wire."""
-    registered_modules("consilience.tasks")
+def task_types(*, registered: bool = True) -> dict[str, type[Task]]:
+    """List the kinds of task by their names on the wire.
+
+    Args:
+        registered: whether those of modules that nothing has imported yet are listed too.
+    """
+    if registered:
+        registered_modules("consilience.tasks")
     return {name: kind for name, kind in REGISTRY.items() if issubclass(kind, Task)}
 
 

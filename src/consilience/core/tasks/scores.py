@@ -16,27 +16,20 @@ from consilience.core.messages.message import message
 from consilience.core.messages.schema import Agreement, Public
 from consilience.core.messages.scores import (
     CalibrationSums,
-    Certainties,
     CoarseRatios,
     DensityRatios,
     InputRatios,
     LogDensities,
-    LogOdds,
-    Moments,
     PublicScores,
     RowCount,
     Score,
-    Selection,
-    SubspaceLikeness,
 )
 from consilience.core.party.party import Party
 from consilience.core.party.shared_space import public_features as features_of
 from consilience.core.tasks.base import Task, task_types
 from consilience.core.validation.arrays import Array
 from consilience.core.validation.numbers import check_number
-from consilience.methods.comparison_rules.party import likeness, log_odds, logistic_ratios, moments
-from consilience.privacy.accounting.ledger import Release
-from consilience.privacy.accounting.mechanisms import GaussianNoise
+from consilience.methods.comparison_rules.party import logistic_ratios
 
 S = TypeVar("S", bound=PublicScores)
 T = TypeVar("T", bound=Task)
@@ -51,7 +44,7 @@ def of_rows(run: Callable[[T, Party], S]) -> Callable[[T, Party], S]:
             return run(task, party)
         agreement, kind = party.scores.agreement, cast(type[S], task.reply_type)
         columns, _ = kind.form(agreement.kind, agreement.outputs)
-        return _scored(kind, task, party, np.zeros((agreement.rows, *columns)), absent=True)
+        return scored(kind, task, party, np.zeros((agreement.rows, *columns)), absent=True)
 
     return replied
 
@@ -62,7 +55,15 @@ def score_task(kind: type[Score]) -> type[Task]:
     Raises:
         TypeError: there is none, or there are several.
     """
-    found = [task for task in task_types().values() if task.reply_type is kind]
+    found: list[type[Task]] = []
+    for registered in (
+        False,
+        True,
+    ):  # a task of a feature is imported where none of core asks for it
+        known = task_types(registered=registered)
+        found = [task for task in known.values() if task.reply_type is kind]
+        if len(found) == 1:
+            break
     if len(found) != 1:
         names = ", ".join(task.__name__ for task in found) or "no task"
         raise TypeError(f"one task has to ask for {kind.__name__}, and {names} does")
@@ -86,84 +87,7 @@ class ScorePublic(
     def run(self, party: Party) -> LogDensities:
         """Compute one log-density for each public row."""
         values, notes = party.scores.log_density(party.learner.logits, party.outputs("logits"))
-        return _scored(LogDensities, self, party, values, notes=notes)
-
-
-@message
-class ScoreCertainty(
-    Task,
-    reply_type=Certainties,
-    exchanges="predictions",
-    protocol=None,
-    static=True,
-    keeps_model=True,
-):
-    """Say how surely each public row is of your own kind.
-
-    Attributes:
-        regularization: λ of the logistic regression that tells private rows from public ones.
-        epsilon: ε of the noise on it; ``None`` for none.
-        delta: δ of that noise.
-    """
-
-    round: int
-    regularization: float
-    epsilon: float | None
-    delta: float
-
-    def __post_init__(self) -> None:
-        where = type(self).__name__
-        check_number("regularization", self.regularization, above=0, where=where)
-        check_number("epsilon", self.epsilon, above=0, below=1, optional=True, where=where)
-        check_number("delta", self.delta, above=0, below=1, where=where)
-
-    @of_rows
-    def run(self, party: Party) -> Certainties:
-        """Compute one number for each public row, the same in every round."""
-        accountant = party.privacy.accountant
-        values = party.scores.certainties(self.regularization, self._noise, accountant=accountant)
-        return _scored(Certainties, self, party, values)
-
-    def releases(self, party: Party) -> tuple[Release, ...]:
-        """List the certainties with noise; there are none without."""
-        if self._noise is None or not party.labelled:
-            return ()
-        return (party.scores.certainties_release(self.regularization, self._noise.loss),)
-
-    @property
-    def _noise(self) -> GaussianNoise | None:
-        """Noise on the weights, or ``None``."""
-        return None if self.epsilon is None else GaussianNoise(self.epsilon, self.delta)
-
-
-@message
-class SelectPublic(
-    Task,
-    reply_type=Selection,
-    exchanges="predictions",
-    protocol=None,
-    static=True,
-    keeps_model=True,
-):
-    """Select the public rows that are as likely as your own.
-
-    Attributes:
-        quantile: share of your own rows that may be taken for foreign.
-        reference: density that others are compared with, ``"uniform"`` or ``"public"``.
-    """
-
-    round: int
-    quantile: float
-    reference: Literal["uniform", "public"]
-
-    def __post_init__(self) -> None:
-        check_number("quantile", self.quantile, at_least=0, below=1, where=type(self).__name__)
-
-    @of_rows
-    def run(self, party: Party) -> Selection:
-        """Answer yes or no for each public row, the same in every round."""
-        values, notes = party.scores.selection(self.quantile, self.reference)
-        return _scored(Selection, self, party, values, notes=notes)
+        return scored(LogDensities, self, party, values, notes=notes)
 
 
 @message
@@ -204,7 +128,7 @@ class ComparePublic(
             values = logistic_ratios(party.scores, calibration=self.calibration)
         else:
             values = party.scores.density_ratios(self.ridge, calibration=self.calibration)
-        return _scored(DensityRatios, self, party, values)
+        return scored(DensityRatios, self, party, values)
 
 
 @message
@@ -225,7 +149,7 @@ class CompareCoarsely(
         """Compute one number for each public row and class, the same in every round and for every seed."""
         accountant = party.privacy.accountant
         values = party.scores.coarse_ratios(party.coarseness, accountant=accountant)
-        return _scored(CoarseRatios, self, party, values)
+        return scored(CoarseRatios, self, party, values)
 
 
 @message
@@ -241,83 +165,6 @@ class CountRows(
         if not party.labelled:
             return RowCount(party=party.name, round=self.round, rows=1, absent=True)
         return RowCount(party=party.name, round=self.round, rows=party.train_rows)
-
-
-@message
-class TellApart(
-    Task,
-    reply_type=LogOdds,
-    exchanges="predictions",
-    protocol=None,
-    static=True,
-    keeps_model=True,
-    exposure="unmeasured",
-):
-    """Say by what log odds each public row is one of yours and none of the reference.
-
-    Attributes:
-        reference: ``"public"`` rows, or rows ``"generated"`` after them, the same at every party.
-    """
-
-    round: int
-    reference: Literal["public", "generated"]
-
-    @of_rows
-    def run(self, party: Party) -> LogOdds:
-        """Compute one number for each public row, the same in every round."""
-        return _scored(LogOdds, self, party, log_odds(party.scores, self.reference))
-
-
-@message
-class MeasureAngles(
-    Task,
-    reply_type=SubspaceLikeness,
-    exchanges="predictions",
-    protocol=None,
-    static=True,
-    keeps_model=True,
-    exposure="unmeasured",
-):
-    """Say how much of each public row lies in the subspace of your own.
-
-    Attributes:
-        energy: share of the squared length of your rows that the subspace holds, in (0, 1].
-    """
-
-    round: int
-    energy: float
-
-    def __post_init__(self) -> None:
-        check_number("energy", self.energy, above=0, at_most=1, where=type(self).__name__)
-
-    @of_rows
-    def run(self, party: Party) -> SubspaceLikeness:
-        """Compute one number for each public row, the same in every round."""
-        return _scored(SubspaceLikeness, self, party, likeness(party.scores, self.energy))
-
-
-@message
-class SendMoments(
-    Task,
-    reply_type=Moments,
-    exchanges="predictions",
-    protocol="analytic_federation",
-    static=True,
-    keeps_model=True,
-    exposure="rows",
-):
-    """Add up the second moments of your rows' features, and of these with your targets.
-
-    Attributes:
-        features: their number, as :func:`public_features` has it.
-    """
-
-    round: int
-    features: int
-
-    def run(self, party: Party) -> Moments:
-        """Compute them of all your rows."""
-        return Moments(party=party.name, round=self.round, values=moments(party.scores))
 
 
 def public_features(public: Public, agreement: Agreement) -> Array:
@@ -350,7 +197,7 @@ class CompareInputs(
     @of_rows
     def run(self, party: Party) -> InputRatios:
         """Compute one number for each public row, the same in every round."""
-        return _scored(InputRatios, self, party, party.scores.input_ratios(self.ridge))
+        return scored(InputRatios, self, party, party.scores.input_ratios(self.ridge))
 
 
 @message
@@ -370,10 +217,10 @@ class SumCalibration(
     def run(self, party: Party) -> CalibrationSums:
         """Sum up classes, or counts and values, at each public row: the same in every round."""
         values, notes = party.scores.calibration_sums()
-        return _scored(CalibrationSums, self, party, values, notes=notes)
+        return scored(CalibrationSums, self, party, values, notes=notes)
 
 
-def _scored(kind: type[S], task: Task, party: Party, values: Array, **more: Any) -> S:
+def scored(kind: type[S], task: Task, party: Party, values: Array, **more: Any) -> S:
     """Make the reply that holds these scores."""
     agreement = party.scores.agreement
     if kind.per_class:

@@ -19,7 +19,7 @@ from consilience.core.errors import InvalidInput, RunFailed, nearest
 from consilience.core.federation.federation import Federation
 from consilience.core.messages.replies import Predictions
 from consilience.core.messages.schema import Public
-from consilience.core.messages.scores import ClassRatios, ClassSums
+from consilience.core.messages.scores import ClassRatios
 from consilience.core.numerics.randomness import limited_threads, stream
 from consilience.core.tasks.base import bookkeeping_tasks
 from consilience.core.validation.arrays import Array
@@ -54,6 +54,7 @@ from consilience.privacy.attacks.shadows import (
     Shadows,
     on_one_scale,
 )
+from consilience.privacy.class_sums.messages import ClassSums
 from consilience.privacy.class_sums.sums import CONSTANT, SCALE
 from consilience.privacy.secure_aggregation.messages import MaskedInput
 

@@ -1,12 +1,12 @@
 """Coverage of the public rows by the parties' own rows, by inputs alone, before anything is trained.
 
 A party knows a public row that is as likely as its own rows
-(:class:`consilience.core.tasks.scores.SelectPublic`). It takes 5% of its own held-out rows for foreign, so
-that it knows 95% of them by construction, and about as many of public rows that were drawn as its own were.
-For that each half of the public rows is judged by a space and a density of the other half: rows that these
-are made of look unlike others of their kind. A party that holds two classes of ten should know about a fifth
-of public rows of all ten, and the parties together nearly all: what counts is the share that at least one of
-them knows.
+(:class:`consilience.methods.comparison_rules.tasks.SelectPublic`). It takes 5% of its own held-out rows for
+foreign, so that it knows 95% of them by construction, and about as many of public rows that were drawn as its
+own were. For that each half of the public rows is judged by a space and a density of the other half: rows
+that these are made of look unlike others of their kind. A party that holds two classes of ten should know
+about a fifth of public rows of all ten, and the parties together nearly all: what counts is the share that at
+least one of them knows.
 
 By inputs alone most classes of photographs look alike, and more is known than a party's classes account for.
 So a low share is bad news, and a high one says that the inputs fit and nothing of the classes.
@@ -21,11 +21,11 @@ from typing import Any
 import numpy as np
 
 from consilience.core.errors import InvalidInput
-from consilience.core.messages.scores import Selection
 from consilience.core.tasks.base import NetworkView
-from consilience.core.tasks.scores import SelectPublic
 from consilience.core.validation.arrays import Array
 from consilience.core.validation.printing import prints_no_rows
+from consilience.methods.comparison_rules.scores import Selection
+from consilience.methods.comparison_rules.tasks import SelectPublic
 
 QUANTILE = 0.05
 """The share of its own rows that a party may take for foreign."""
@@ -57,7 +57,8 @@ class PublicCoverage:
     def of(
         cls, selections: Sequence[Selection], *, missing: Mapping[str, str] | None = None
     ) -> PublicCoverage:
-        """Put together the parties' answers to one :class:`~consilience.core.tasks.scores.SelectPublic`.
+        """Put together the parties' answers to one
+        :class:`~consilience.methods.comparison_rules.tasks.SelectPublic`.
 
         Args:
             selections: one a party.

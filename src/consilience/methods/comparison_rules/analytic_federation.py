@@ -31,13 +31,14 @@ from consilience.core.aggregation import Teacher, onto_simplex
 from consilience.core.errors import QuorumLost
 from consilience.core.messages.replies import Replies
 from consilience.core.messages.schema import PRECISION, Public
-from consilience.core.messages.scores import Moments
 from consilience.core.protocols.base import Round, Rounds, RoundState, check_options, protocol
 from consilience.core.tasks.base import NetworkView
 from consilience.core.tasks.predictions import Distill, FitPrivate
-from consilience.core.tasks.scores import SendMoments, public_features
+from consilience.core.tasks.scores import public_features
 from consilience.core.validation.arrays import Array
 from consilience.core.validation.numbers import check_number
+from consilience.methods.comparison_rules.scores import Moments
+from consilience.methods.comparison_rules.tasks import SendMoments
 
 
 @protocol(exchanges="predictions", needs_public=True, also_called=("afl", "fed3r"))

@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 
 from consilience.core.errors import InvalidInput
-from consilience.core.messages.scores import LARGEST_LOG_ODDS
 from consilience.core.numerics.randomness import stream
 from consilience.core.party.row_scores import Scores
 from consilience.core.validation.arrays import Array
 from consilience.methods.comparison_rules import membership
+from consilience.methods.comparison_rules.scores import LARGEST_LOG_ODDS
 
 
 def log_odds(scores: Scores, reference: str) -> Array:

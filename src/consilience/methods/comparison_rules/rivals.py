@@ -30,9 +30,10 @@ from scipy.special import expit, softmax
 
 from consilience.core.aggregation.base import Aggregator, Stack, weighted_mean_of
 from consilience.core.aggregation.density_ratio import ESTIMATORS, RIDGE, Estimator
-from consilience.core.messages.scores import DensityRatios, LogOdds, RowCount, SubspaceLikeness
+from consilience.core.messages.scores import DensityRatios, RowCount
 from consilience.core.validation.arrays import Array
 from consilience.core.validation.numbers import check_choice, check_number
+from consilience.methods.comparison_rules.scores import LogOdds, SubspaceLikeness
 
 __all__ = ["ratios_alone", "fedgo", "dafkd", "fedd3a"]
 """Rules that a configuration can name; :mod:`consilience.core.aggregation` hands them on."""

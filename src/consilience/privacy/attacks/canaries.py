@@ -24,7 +24,6 @@ from consilience.core.errors import InvalidInput
 from consilience.core.federation.forming import negotiate
 from consilience.core.learners import Learner, make
 from consilience.core.messages.schema import Public
-from consilience.core.messages.scores import Certainties, ClassSums
 from consilience.core.messages.wire import decode, encode
 from consilience.core.numerics.randomness import stream
 from consilience.core.party.party import Party
@@ -32,10 +31,12 @@ from consilience.core.tasks.base import Task
 from consilience.core.tasks.lifecycle import Describe
 from consilience.core.tasks.outgoing import reply_of
 from consilience.core.tasks.predictions import FitPrivate, PredictPublic
-from consilience.core.tasks.scores import ScoreCertainty
 from consilience.core.validation.arrays import Array
+from consilience.methods.comparison_rules.scores import Certainties
+from consilience.methods.comparison_rules.tasks import ScoreCertainty
 from consilience.privacy.accounting.budget import Budget
 from consilience.privacy.accounting.losses import NoisyTraining
+from consilience.privacy.class_sums.messages import ClassSums
 from consilience.privacy.class_sums.sums import SCALE
 from consilience.privacy.class_sums.tasks import SumClasses, features_by, public_basis
 

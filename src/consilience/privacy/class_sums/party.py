@@ -11,7 +11,6 @@ import numpy as np
 
 from consilience.core.errors import InvalidInput, KnowledgeRefused
 from consilience.core.messages.schema import Agreement
-from consilience.core.messages.scores import ClassSums
 from consilience.core.numerics.randomness import NoiseSource, SystemNoise
 from consilience.core.party.shared_space import shared_space
 from consilience.core.validation.arrays import Array
@@ -20,6 +19,7 @@ from consilience.privacy.accounting.ledger import Release
 from consilience.privacy.accounting.losses import PrivacyLoss, skellam_loss
 from consilience.privacy.accounting.mechanisms import Mechanism
 from consilience.privacy.accounting.stage import BudgetExceeded
+from consilience.privacy.class_sums.messages import ClassSums
 from consilience.privacy.class_sums.sums import (
     NO_BOUNDS,
     SCALE,

@@ -43,13 +43,13 @@ from consilience.core.aggregation.base import GUARANTEE
 from consilience.core.aggregation.guard import capped_at
 from consilience.core.errors import InvalidInput, QuorumLost
 from consilience.core.messages.schema import PRECISION, Agreement, Public
-from consilience.core.messages.scores import ClassSums, NoisySums
 from consilience.core.messages.sums import Sum
 from consilience.core.protocols.base import Round, Rounds, RoundState, check_options, protocol
 from consilience.core.tasks.base import NetworkView, Task
 from consilience.core.tasks.predictions import Distill, FitPrivate
 from consilience.core.validation.arrays import Array
 from consilience.core.validation.numbers import check_choice, check_number
+from consilience.privacy.class_sums.messages import ClassSums, NoisySums
 from consilience.privacy.class_sums.sums import (
     NO_BOUNDS,
     SCALE,

@@ -10,12 +10,12 @@ from consilience.core.errors import InvalidInput, KnowledgeRefused
 from consilience.core.messages.base import check_reach
 from consilience.core.messages.message import message
 from consilience.core.messages.schema import Agreement, Public
-from consilience.core.messages.scores import ClassSums
 from consilience.core.party.party import Party
 from consilience.core.party.shared_space import shared_space
 from consilience.core.tasks.base import Task
 from consilience.core.validation.arrays import Array
 from consilience.core.validation.numbers import check_choice, check_number
+from consilience.privacy.class_sums.messages import ClassSums
 from consilience.privacy.class_sums.party import sums_of
 from consilience.privacy.class_sums.sums import (
     MOST_LANDMARKS,

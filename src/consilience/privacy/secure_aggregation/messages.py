@@ -10,8 +10,8 @@ from consilience.core.errors import KnowledgeRefused
 from consilience.core.messages.base import Reply, check_array
 from consilience.core.messages.message import message
 from consilience.core.messages.schema import MOST_SUMMED, Agreement, TaskLike
-from consilience.core.messages.scores import ClassSums
 from consilience.core.validation.arrays import Array
+from consilience.privacy.class_sums.messages import ClassSums
 
 KEY, SHARE, SEALED = 32, 33, 82
 """Bytes of a key, of a share of a secret, and of two shares that are sealed."""

@@ -42,16 +42,15 @@ from consilience.core.errors import KnowledgeRefused, RunFailed
 from consilience.core.messages.replies import Replies
 from consilience.core.messages.schema import PRECISION, Agreement, OutputKind
 from consilience.core.messages.scores import (
-    Certainties,
     CoarseRatios,
     DensityRatios,
     InputRatios,
     LogDensities,
     RowCount,
-    Selection,
 )
 from consilience.core.messages.sums import Sum
 from consilience.core.validation.arrays import Array
+from consilience.methods.comparison_rules.scores import Certainties, Selection
 
 _REACH: Mapping[OutputKind, float] = {"probabilities": 1.001, "logits": 2.0**15, "values": 2.0**31}
 """Largest output of a kind that is added up; beyond it a party refuses."""

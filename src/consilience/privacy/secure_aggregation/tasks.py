@@ -21,7 +21,6 @@ from consilience.core.errors import ConsilienceError, InvalidInput, KnowledgeRef
 from consilience.core.messages.message import message
 from consilience.core.messages.replies import Failure, Replies
 from consilience.core.messages.schema import Agreement
-from consilience.core.messages.scores import ClassSums
 from consilience.core.messages.wire import encode
 from consilience.core.party.party import Party
 from consilience.core.tasks.base import Task
@@ -32,13 +31,13 @@ from consilience.core.tasks.scores import (
     CompareInputs,
     ComparePublic,
     CountRows,
-    ScoreCertainty,
     ScorePublic,
-    SelectPublic,
 )
 from consilience.core.validation.arrays import Array
 from consilience.core.validation.numbers import check_number
+from consilience.methods.comparison_rules.tasks import ScoreCertainty, SelectPublic
 from consilience.methods.parameters.tasks import Parameters, TrainParameters
+from consilience.privacy.class_sums.messages import ClassSums
 from consilience.privacy.class_sums.tasks import SumClasses
 from consilience.privacy.secure_aggregation.messages import (
     ANSWERS,

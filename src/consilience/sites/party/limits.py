@@ -16,9 +16,10 @@ from consilience.core.party.party import Party
 from consilience.core.tasks.base import Task, TaskGroup, task_types
 from consilience.core.tasks.fields import within
 from consilience.core.tasks.lifecycle import Evaluate, Join, TakePublic
-from consilience.core.tasks.scores import CompareCoarsely, ScoreCertainty, SelectPublic
+from consilience.core.tasks.scores import CompareCoarsely
 from consilience.lab.config.options import check_arguments
 from consilience.lab.config.sections import Flag, Number, Whole
+from consilience.methods.comparison_rules.tasks import ScoreCertainty, SelectPublic
 from consilience.methods.parameters.tasks import DescribeParameters
 from consilience.sites.party.privacy_limits import PrivacyLimits
 
@@ -88,9 +89,9 @@ class Limits(PrivacyLimits):
             (:data:`~consilience.core.tasks.base.Exposure`), such as exact ratios
             (:class:`~consilience.core.tasks.scores.ComparePublic`). No file may say it.
         quantile: from where to where the share of its own rows may lie that a coordinator has it take for
-            foreign (:class:`~consilience.core.tasks.scores.SelectPublic`).
+            foreign (:class:`~consilience.methods.comparison_rules.tasks.SelectPublic`).
         regularization: the least λ that a coordinator may choose for certainties
-            (:class:`~consilience.core.tasks.scores.ScoreCertainty`).
+            (:class:`~consilience.methods.comparison_rules.tasks.ScoreCertainty`).
         alpha: the least weight of the private rows, of those that a model is refitted on together with the
             teacher, whatever weight the coordinator asks for: with next to none it would make a model that
             says what the coordinator likes everywhere but where it looks for somebody.

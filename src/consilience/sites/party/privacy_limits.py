@@ -131,8 +131,9 @@ class PrivacyLimits(Section):
     Attributes:
         epsilon: ε of all that leaves the party from then on, of whatever federation, seed and public
             rows: class sums (:class:`~consilience.privacy.class_sums.tasks.SumClasses`) and certainties
-            (:class:`~consilience.core.tasks.scores.ScoreCertainty`) with noise. Whatever has no stated cost
-            does not leave then: predictions, scores, counts, metrics, notes. ``None`` for no limit, and no
+            (:class:`~consilience.methods.comparison_rules.tasks.ScoreCertainty`) with noise. Whatever has no
+            stated cost does not leave then: predictions, scores, counts, metrics, notes. ``None`` for no
+                limit, and no
             guarantee.
         delta: δ of it, at most 1 / (10 n) for n units.
         epsilon_each: ε of one release of class sums; by default all of ``epsilon``, so that there is one.

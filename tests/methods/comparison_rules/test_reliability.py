@@ -7,9 +7,13 @@ from math import log
 import numpy as np
 import pytest
 
-from consilience.core.aggregation import certainty_weighted, selective_mean, variance_weighted
 from consilience.core.errors import InvalidInput
-from consilience.core.messages.scores import Certainties, Selection
+from consilience.methods.comparison_rules.reliability import (
+    certainty_weighted,
+    selective_mean,
+    variance_weighted,
+)
+from consilience.methods.comparison_rules.scores import Certainties, Selection
 from helpers.replies import replies
 
 

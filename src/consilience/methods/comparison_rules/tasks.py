@@ -1,0 +1,175 @@
+"""Tasks that ask for the scores of other papers' rules."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from consilience.core.messages.message import message
+from consilience.core.party.party import Party
+from consilience.core.tasks.base import Task
+from consilience.core.tasks.scores import of_rows, scored
+from consilience.core.validation.numbers import check_number
+from consilience.methods.comparison_rules.party import likeness, log_odds, moments
+from consilience.methods.comparison_rules.scores import (
+    Certainties,
+    LogOdds,
+    Moments,
+    Selection,
+    SubspaceLikeness,
+)
+from consilience.privacy.accounting.ledger import Release
+from consilience.privacy.accounting.mechanisms import GaussianNoise
+
+
+@message
+class ScoreCertainty(
+    Task,
+    reply_type=Certainties,
+    exchanges="predictions",
+    protocol=None,
+    static=True,
+    keeps_model=True,
+):
+    """Say how surely each public row is of your own kind.
+
+    Attributes:
+        regularization: λ of the logistic regression that tells private rows from public ones.
+        epsilon: ε of the noise on it; ``None`` for none.
+        delta: δ of that noise.
+    """
+
+    round: int
+    regularization: float
+    epsilon: float | None
+    delta: float
+
+    def __post_init__(self) -> None:
+        where = type(self).__name__
+        check_number("regularization", self.regularization, above=0, where=where)
+        check_number("epsilon", self.epsilon, above=0, below=1, optional=True, where=where)
+        check_number("delta", self.delta, above=0, below=1, where=where)
+
+    @of_rows
+    def run(self, party: Party) -> Certainties:
+        """Compute one number for each public row, the same in every round."""
+        accountant = party.privacy.accountant
+        values = party.scores.certainties(self.regularization, self._noise, accountant=accountant)
+        return scored(Certainties, self, party, values)
+
+    def releases(self, party: Party) -> tuple[Release, ...]:
+        """List the certainties with noise; there are none without."""
+        if self._noise is None or not party.labelled:
+            return ()
+        return (party.scores.certainties_release(self.regularization, self._noise.loss),)
+
+    @property
+    def _noise(self) -> GaussianNoise | None:
+        """Noise on the weights, or ``None``."""
+        return None if self.epsilon is None else GaussianNoise(self.epsilon, self.delta)
+
+
+@message
+class SelectPublic(
+    Task,
+    reply_type=Selection,
+    exchanges="predictions",
+    protocol=None,
+    static=True,
+    keeps_model=True,
+):
+    """Select the public rows that are as likely as your own.
+
+    Attributes:
+        quantile: share of your own rows that may be taken for foreign.
+        reference: density that others are compared with, ``"uniform"`` or ``"public"``.
+    """
+
+    round: int
+    quantile: float
+    reference: Literal["uniform", "public"]
+
+    def __post_init__(self) -> None:
+        check_number("quantile", self.quantile, at_least=0, below=1, where=type(self).__name__)
+
+    @of_rows
+    def run(self, party: Party) -> Selection:
+        """Answer yes or no for each public row, the same in every round."""
+        values, notes = party.scores.selection(self.quantile, self.reference)
+        return scored(Selection, self, party, values, notes=notes)
+
+
+@message
+class TellApart(
+    Task,
+    reply_type=LogOdds,
+    exchanges="predictions",
+    protocol=None,
+    static=True,
+    keeps_model=True,
+    exposure="unmeasured",
+):
+    """Say by what log odds each public row is one of yours and none of the reference.
+
+    Attributes:
+        reference: ``"public"`` rows, or rows ``"generated"`` after them, the same at every party.
+    """
+
+    round: int
+    reference: Literal["public", "generated"]
+
+    @of_rows
+    def run(self, party: Party) -> LogOdds:
+        """Compute one number for each public row, the same in every round."""
+        return scored(LogOdds, self, party, log_odds(party.scores, self.reference))
+
+
+@message
+class MeasureAngles(
+    Task,
+    reply_type=SubspaceLikeness,
+    exchanges="predictions",
+    protocol=None,
+    static=True,
+    keeps_model=True,
+    exposure="unmeasured",
+):
+    """Say how much of each public row lies in the subspace of your own.
+
+    Attributes:
+        energy: share of the squared length of your rows that the subspace holds, in (0, 1].
+    """
+
+    round: int
+    energy: float
+
+    def __post_init__(self) -> None:
+        check_number("energy", self.energy, above=0, at_most=1, where=type(self).__name__)
+
+    @of_rows
+    def run(self, party: Party) -> SubspaceLikeness:
+        """Compute one number for each public row, the same in every round."""
+        return scored(SubspaceLikeness, self, party, likeness(party.scores, self.energy))
+
+
+@message
+class SendMoments(
+    Task,
+    reply_type=Moments,
+    exchanges="predictions",
+    protocol="analytic_federation",
+    static=True,
+    keeps_model=True,
+    exposure="rows",
+):
+    """Add up the second moments of your rows' features, and of these with your targets.
+
+    Attributes:
+        features: their number, as :func:`public_features` has it.
+    """
+
+    round: int
+    features: int
+
+    def run(self, party: Party) -> Moments:
+        """Compute them of all your rows."""
+        return Moments(party=party.name, round=self.round, values=moments(party.scores))
