@@ -26,10 +26,6 @@ from consilience.lab.cli.output import (
 )
 from consilience.lab.cli.running import finish, method_runs_done, spec_of, start_run
 from consilience.lab.cli.trust import Trust, allowing
-from consilience.privacy.accounting.commands import audits, privacy
-from consilience.privacy.attacks.command import attacks
-from consilience.sites.cli.coordinator import coordinator
-from consilience.sites.cli.party import party
 
 app = typer.Typer(
     name="consilience",
@@ -41,13 +37,8 @@ app = typer.Typer(
     epilog="Start with: consilience run examples/digits.toml, or consilience new NAME --table FILE",
 )
 
-app.add_typer(coordinator)
-app.add_typer(party)
-app.add_typer(privacy)
 app.add_typer(questions)
 app.add_typer(preparation)
-app.add_typer(attacks)
-app.add_typer(audits)
 
 Run = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder, such as runs/digits-001.")]
 Out = Annotated[

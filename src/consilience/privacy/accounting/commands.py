@@ -148,3 +148,9 @@ def audit(
                 mend="By chance alone that comes in one audit of twenty or fewer: run it again, with more "
                 "trials.",
             )
+
+
+def plug_in(app: typer.Typer) -> None:
+    """Add the commands to consilience's."""
+    app.add_typer(privacy)
+    app.add_typer(audits)

@@ -124,3 +124,8 @@ def _shown() -> Iterator[Callable[[str, int, int], None]]:
     with Progress(*columns, console=console, transient=True) as bar:
         task = bar.add_task("computing the run again", total=None)
         yield lambda what, done, all: bar.update(task, description=what, completed=done, total=all)
+
+
+def plug_in(app: typer.Typer) -> None:
+    """Add the commands to consilience's."""
+    app.add_typer(attacks)

@@ -357,3 +357,8 @@ def _table(found: Status) -> Table:
         )
         table.add_row(*map(Text, cells))
     return table
+
+
+def plug_in(app: typer.Typer) -> None:
+    """Add the commands to consilience's."""
+    app.add_typer(coordinator)

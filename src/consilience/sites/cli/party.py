@@ -395,3 +395,8 @@ def _plain(text: str) -> Any:
     from rich.text import Text
 
     return Text(text)
+
+
+def plug_in(app: typer.Typer) -> None:
+    """Add the commands to consilience's."""
+    app.add_typer(party)
