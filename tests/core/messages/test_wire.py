@@ -98,7 +98,7 @@ SPECIAL = {
     **{("SumKeys", name): KEY for name in ("sealing", "masking", "commitment")},
     ("SumKeys", "signature"): KEY[:0],
 }
-# Those of the secure relay hold numbers that must fit one another: tests/secure_relay sends them.
+# Those of the secure relay hold numbers that must fit one another: tests/papers/test_relay.py sends them.
 PACKAGE = sorted(
     name
     for name, cls in REGISTRY.items()
