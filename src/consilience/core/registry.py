@@ -16,6 +16,8 @@ from importlib.metadata import entry_points
 from types import ModuleType
 from typing import TypeVar
 
+from consilience.core.errors import InvalidInput
+
 T = TypeVar("T")
 
 
@@ -28,8 +30,17 @@ def registered_modules(group: str) -> tuple[ModuleType, ...]:
 
     Returns:
         The modules, in the order of the entry points' names.
+
+    Raises:
+        InvalidInput: there are none, as where the library's sources are on the path and it is not installed.
     """
     points = {point.name: point for point in entry_points(group=group)}
+    if not points:
+        raise InvalidInput(
+            f"no package registers anything under {group}",
+            where="consilience",
+            mend="Install it: pip install -e . in its checkout. Its sources alone register nothing.",
+        )
     return tuple(points[name].load() for name in sorted(points))
 
 

@@ -55,7 +55,6 @@ def score_task(kind: type[Score]) -> type[Task]:
     Raises:
         TypeError: there is none, or there are several.
     """
-    found: list[type[Task]] = []
     for registered in (
         False,
         True,
@@ -63,11 +62,9 @@ def score_task(kind: type[Score]) -> type[Task]:
         known = task_types(registered=registered)
         found = [task for task in known.values() if task.reply_type is kind]
         if len(found) == 1:
-            break
-    if len(found) != 1:
-        names = ", ".join(task.__name__ for task in found) or "no task"
-        raise TypeError(f"one task has to ask for {kind.__name__}, and {names} does")
-    return found[0]
+            return found[0]
+    names = ", ".join(task.__name__ for task in found) or "no task"
+    raise TypeError(f"one task has to ask for {kind.__name__}, and {names} does")
 
 
 def asked_once() -> frozenset[str]:

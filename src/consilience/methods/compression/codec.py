@@ -110,15 +110,7 @@ def _in_range(function: str, option: str, value: float, least: float, most: floa
         raise InvalidInput(
             f"{option} is {value}",
             where=function,
-            mend=f"It lies in {max(least, 0):g} to {most:g}.",
-        )
-
-
-def _wanted(function: str, option: str, value: object, least: int) -> None:
-    """Raise ``InvalidInput`` unless it is a whole number, so many at least: 0 is how a codec says "not"."""
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        raise InvalidInput(
-            f"{option} is {value!r}", where=function, mend=f"Give a whole number, {least} or more."
+            mend=f"It lies in {least:g} to {most:g}.",
         )
 
 
@@ -151,7 +143,7 @@ def zstd(level: int = 19) -> Codec:
     Args:
         level: 1, quick, to 22, small.
     """
-    _wanted("zstd", "level", level, 1)
+    _in_range("zstd", "level", level, 1, 22)
     return Codec(level=level)
 
 
