@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import json
 import re
@@ -176,3 +177,22 @@ def test_flowers_versions_stand_in_one_place_and_its_canary_is_resolved() -> Non
     recipe = (ROOT / "Makefile").read_text().partition("\ncanary:")[2].partition("\n\n")[0]
     install = [line for line in recipe.splitlines() if "pip install" in line][-1]
     assert "-c " in install and "--no-deps" not in install and "flwr==$$newest" in install
+
+
+NAMED = re.compile(r"from (consilience[\w.]*) import ([\w, ]+?)(?=\s*(?:#|;|\\n|\n|\"|'|`|$))")
+"""An import of ours in one line, in code, in a text or in a document."""
+
+
+def test_imports_that_texts_and_documents_name_are_there() -> None:
+    """In strings that are written as programs too, which type checkers do not read."""
+    files = [*(ROOT / "src").rglob("*.py"), *(ROOT / "docs").rglob("*.md"), ROOT / "README.md"]
+    files += [*(ROOT / "examples").rglob("*.py"), *(ROOT / "examples").rglob("*.ipynb")]
+    lacking = []
+    for file in files:
+        for module, names in NAMED.findall(file.read_text(encoding="utf-8")):
+            found = importlib.import_module(module)
+            for name in (one.split(" as ")[0].strip() for one in names.split(",")):
+                whole = f"{module}.{name}"
+                if not hasattr(found, name) and importlib.util.find_spec(whole) is None:
+                    lacking.append(f"{file.relative_to(ROOT)}: {whole}")
+    assert not lacking and len(files) > 500

@@ -45,10 +45,10 @@ folder = ""
 """
 
 MODULE = """\
-from consilience.sites.coordinator import flower_app
+from consilience.sites.transport import coordinator_app
 
-client = flower_app.client
-server = flower_app.server
+client = coordinator_app.client
+server = coordinator_app.server
 """
 
 
