@@ -129,7 +129,7 @@ def _unpack(value: Any, arrays: Mapping[str, np.ndarray]) -> Any:
         return items
     if tag not in REGISTRY:
         registered_modules(
-            "consilience.core.tasks"
+            "consilience.tasks"
         )  # a party is asked tasks that it has not imported yet
     if tag not in REGISTRY:
         raise ValueError(f"no message is called {tag!r}")
