@@ -390,13 +390,9 @@ def test_units_open_as_many_files_as_the_gate_needs(unit: Path) -> None:
 
 def test_the_table_of_folders_is_that_of_their_docstrings() -> None:
     library, folders = ROOT / "src" / "consilience", []
-    core = sorted(one.stem for one in (library / "core").iterdir() if one.stem[0] != "_")
-    others = sorted(one.name for one in library.iterdir() if one.is_dir() and one.name[0] != "_")
-    for name in (
-        "core",
-        *(f"core/{one}" for one in core),
-        *(one for one in others if one != "core"),
-    ):
+    core = [f"core/{one.stem}" for one in (library / "core").iterdir() if one.stem[0] != "_"]
+    packages = [*library.glob("*/__init__.py"), *library.glob("*/*/__init__.py")]
+    for name in {*core, *(str(one.parent.relative_to(library)) for one in packages)}:
         file = library / name / "__init__.py"
         text = file if file.exists() else (library / name).with_suffix(".py")
         sentence = ast.get_docstring(ast.parse(text.read_text(encoding="utf-8"))) or ""

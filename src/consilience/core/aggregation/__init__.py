@@ -47,8 +47,8 @@ def _aggregators() -> Mapping[str, Callable[..., Aggregator]]:
 
 AGGREGATORS: Mapping[str, Callable[..., Aggregator]] = Registry(_aggregators)
 """The rules that a configuration can name: those in ``__all__`` of a module here, or of a module that a
-package registers under ``consilience.aggregators``. Rules that read true labels (:mod:`.references`) are not
-among them."""
+package registers under ``consilience.aggregators``. Rules that read true labels
+(:mod:`consilience.lab.experiments.oracles`) are not among them."""
 
 CONSENSUS: dict[str, Callable[..., ConsensusUpdate]] = {
     step.__name__: step for step in (replace, damped, anderson)

@@ -1,7 +1,7 @@
 """Rules of other papers that weigh parties by how likely a public row is one of theirs, and an ablation.
 
 m parties, n public rows, K classes; ``p_c(x)`` is party c's row of probabilities and ``z_c(x)`` of logits,
-n_c its number of rows, ``s_c(x, y)`` its density ratios (:func:`.reliability.density_ratio`).
+n_c its number of rows, ``s_c(x, y)`` its density ratios (:func:`.density_ratio`).
 
 Deviations
     - FedGO (Jang et al. 2025) and DaFKD (Wang et al. 2023) train a network to tell own rows from generated

@@ -1,4 +1,4 @@
-"""Transforms of messages: compression, at both ends, and a party's noise for privacy on its replies.
+"""Compression of messages, at both ends.
 
 Compression of an exchange has four steps. Tasks, protocols and aggregators see messages without it::
 
@@ -10,7 +10,7 @@ Compression of an exchange has four steps. Tasks, protocols and aggregators see 
 :mod:`consilience.core.networks.base` calls the first, :mod:`consilience.core.tasks.outgoing` the two at a
 party, and :mod:`consilience.core.networks.incoming` the last.
 
-:mod:`.codec` has the settings, :mod:`.compressed_messages` what travels and the four steps.
-:mod:`.row_coder`, :mod:`.number_coder` and :mod:`.byte_coder` have the bytes of tables, of other arrays, and
-of a whole message.
+:mod:`.codec` has the settings, :mod:`.stage` what travels and the four steps. :mod:`.rows`, :mod:`.numbers`
+and :mod:`.zstd` have the bytes of tables, of other arrays, and of a whole message. :mod:`.rounds` wraps a
+protocol.
 """

@@ -256,7 +256,7 @@ class TorchLearner(Learner):
         return f"{self.recipe} {module}"
 
     def fit_with_noise(self, X: Array, targets: Array, units: Array, **how: Any) -> None:
-        """Train, from where it is, by clipped gradients with noise (:func:`.noisy.train_with_noise`).
+        """Train, from where it is, by clipped gradients with noise (:func:`.dp_sgd.train_with_noise`).
 
         Args:
             X: inputs, shape ``(n, ...)``.

@@ -32,7 +32,7 @@ class GaussianNoise:
     """Normal noise that makes a vector (ε, δ)-differentially private.
 
     Its standard deviation is ``Δ / μ`` for a vector that moves by at most Δ in Euclidean norm between
-    neighbouring data, with the largest μ that keeps to ε and δ (:func:`.accounting.gaussian_mu`).
+    neighbouring data, with the largest μ that keeps to ε and δ (:func:`.losses.gaussian_mu`).
 
     Attributes:
         epsilon: ε > 0.

@@ -5,9 +5,9 @@ holds
 
 - mechanisms (:class:`.Mechanism`), at most one for each kind of reply, that clip and add noise;
 - the accountant (:class:`Accountant`), which adds up the privacy losses of all releases
-  (:mod:`.accounting`), refuses what would go beyond the party's :class:`Budget`, and keeps every release: the
+  (:mod:`.losses`), refuses what would go beyond the party's :class:`Budget`, and keeps every release: the
   same question gets the same release. At a party's own machine they stand in a ledger
-  (:mod:`.privacy_ledger`) before they leave.
+  (:mod:`.ledger`) before they leave.
 
 With a budget whatever has no stated cost does not leave: predictions, scores, counts, metrics, notes. A
 mechanism's releases are kept under what was asked and never under the reply, so that neither a release that
