@@ -43,8 +43,8 @@ from consilience.core.numerics.randomness import limited_threads
 from consilience.core.tasks.base import Task
 from consilience.core.tasks.lifecycle import Checkpoint, Join, Restore
 from consilience.core.tasks.predictions import Distill, FitPrivate, PredictPublic
+from consilience.core.tasks.requests import write_request
 from consilience.core.tasks.scores import CountRows
-from consilience.methods.compression.stage import write_request
 from consilience.privacy.secure_aggregation.masks import least_threshold
 from consilience.privacy.secure_aggregation.messages import (
     MaskedInput,

@@ -25,15 +25,10 @@ from consilience.core.numerics.feature_space import public_feature_space
 from consilience.core.tasks.lifecycle import Evaluate, Join, TakePublic
 from consilience.core.tasks.outgoing import answer
 from consilience.core.tasks.predictions import Distill, FitPrivate, PredictPublic
+from consilience.core.tasks.requests import sent_through, write_request
 from consilience.methods.compression.codec import chain, quantized, zstd
 from consilience.methods.compression.numbers import decode_numbers, encode_numbers
-from consilience.methods.compression.stage import (
-    Compressed,
-    CompressedRequest,
-    compress_tasks,
-    restore_tasks,
-    write_request,
-)
+from consilience.methods.compression.stage import Compressed, CompressedRequest, Compression
 from consilience.methods.parameters.tasks import AdoptParameters, Parameters, TrainParameters
 from consilience.models.files.transfer import pack
 from consilience.sites.party import Limits, PartySite
@@ -276,7 +271,7 @@ def test_a_reply_of_few_bytes_does_not_fill_the_coordinator(
     peak: Any, size: int, what: str
 ) -> None:
     """What the task asks for is known; and where it is much, it takes more than a few bytes to say it."""
-    asked = compress_tasks(SMALL, (TrainParameters(round=1, size=size),), on(2))
+    asked = sent_through([Compression(SMALL)], (TrainParameters(round=1, size=size),), on(2))
     wire = encode([Parameters(party="a", round=1, values=np.zeros(0), rows=3), bomb(10**7)])
     assert len(wire) < 50_000
     peak()
@@ -309,9 +304,9 @@ def test_arrays_that_would_not_fit_are_refused_at_either_end(
     monkeypatch.setattr("consilience.core.validation.memory.spare_memory", lambda: 10**7)
     values = np.random.default_rng(0).normal(size=9_000_000)
     task = AdoptParameters(round=1, values=values)
-    asked = compress_tasks(quantized(8), (task,), on(2))
+    tasks, header = Compression(quantized(8)).send((task,), on(2))
     with pytest.raises(KnowledgeRefused, match=r"its arrays would take 0\.1 GB of memory"):
-        restore_tasks(asked, on(2))
+        header.open(tasks, on(2))
 
 
 @pytest.mark.parametrize("bits", [1, 8])
@@ -328,6 +323,6 @@ def test_public_rows_hide_from_no_limit_by_compression(tmp_path: Path) -> None:
     party.public = None
     with PartySite(lambda: party, tmp_path, limits=Limits(public_bytes=100)) as site:
         sent = TakePublic.of(PUBLIC)
-        hidden = compress_tasks(zstd(), (sent,), on(2))
+        hidden = sent_through([Compression(zstd())], (sent,), on(2))
         (failure,) = decode(site.answer(write_request(hidden)))
     assert "asked for alone" in failure.reason

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import cache, cached_property
 from importlib.metadata import entry_points
 from types import ModuleType
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from consilience.core.errors import InvalidInput
 
@@ -42,6 +42,23 @@ def registered_modules(group: str) -> tuple[ModuleType, ...]:
             mend="Install it: pip install -e . in its checkout. Its sources alone register nothing.",
         )
     return tuple(points[name].load() for name in sorted(points))
+
+
+@cache
+def registered_names(group: str) -> tuple[str, ...]:
+    """List the names of an entry-point group, sorted; nothing is imported."""
+    return tuple(sorted({point.name for point in entry_points(group=group)}))
+
+
+@cache
+def registered_object(group: str, name: str) -> Any:
+    """Import what one entry point of a group names.
+
+    Args:
+        group: name of the group.
+        name: of the entry point, of :func:`registered_names`.
+    """
+    return {point.name: point for point in entry_points(group=group)}[name].load()
 
 
 class Registry(Mapping[str, T]):

@@ -154,7 +154,8 @@ def test_every_need_of_an_aggregator_has_its_task():
 def test_whoever_knows_one_task_of_the_library_knows_all():
     """A party at its own machine imports no protocol, and reads tasks from the wire by their names."""
     source = Path(consilience.__file__).parent
-    files = {one for one in source.rglob("*.py") if "reply_type=" in one.read_text()}
+    marks = ("reply_type=", "(Header):")  # of tasks, and of what comes behind them in a request
+    files = {p for p in source.rglob("*.py") if any(mark in p.read_text() for mark in marks)}
     files -= {Path(base.__file__), Path(processes.__file__)}  # the latter's is of a worker process
     registered = {Path(str(one.__file__)) for one in registered_modules("consilience.tasks")}
     assert files == registered and len(files) > 5

@@ -18,18 +18,10 @@ from consilience.core.messages.schema import Agreement
 from consilience.core.messages.wire import decode, encode
 from consilience.core.protocols import iterative_distillation, local_only
 from consilience.core.tasks.predictions import Distill, FitPrivate, PredictPublic
+from consilience.core.tasks.requests import open_request, sent_through, write_request
 from consilience.methods.compression.codec import chain, float16, quantized, zstd
 from consilience.methods.compression.numbers import BLOCK, decode_numbers, encode_numbers
-from consilience.methods.compression.stage import (
-    Compressed,
-    CompressedTasks,
-    compress_replies,
-    compress_tasks,
-    open_request,
-    restore_replies,
-    restore_tasks,
-    write_request,
-)
+from consilience.methods.compression.stage import Compressed, Compression
 from consilience.methods.model_exchange.protocols import averaged_distillation
 from consilience.methods.parameters.federated_averaging import federated_averaging
 from consilience.methods.parameters.scaffold import scaffold
@@ -164,12 +156,13 @@ def test_a_codec_that_does_not_fit_the_protocol_is_said(protocol, make, what):
 
 def both_ways(codec, task, reply):
     """A task and its reply through bytes, there and back."""
-    tasks = compress_tasks(codec, (task,), AGREED)
+    tasks = sent_through([Compression(codec)], (task,), AGREED)
     received = open_request(decode(write_request(tasks)))
-    (restored,) = restore_tasks(received, AGREED)
-    sent = compress_replies(received, (restored,), (reply,), party="a", agreement=AGREED)
+    (level,) = received.opened(AGREED)
+    sent = received.headers[0].seal(level, (reply,), party="a", agreement=AGREED)
     sent = decode(encode(sent))
-    (arrived,) = restore_replies("a", tasks, sent, AGREED)
+    (arrived,) = tasks.received("a", sent, AGREED)
+    (restored,) = level
     return restored, arrived, sent
 
 
@@ -215,11 +208,11 @@ def test_what_compresses_too_well_is_sent_as_it_is():
 
 def test_where_nothing_is_to_be_compressed_nothing_changes():
     tasks = (FitPrivate(round=1),)
-    assert compress_tasks(quantized(8), tasks, AGREED) is tasks
-    request = compress_tasks(quantized(8), (TrainParameters(round=1, size=1),), AGREED)
+    assert sent_through([Compression(quantized(8))], tasks, AGREED) is tasks
+    _, header = Compression(quantized(8)).send((TrainParameters(round=1, size=1),), AGREED)
     receipts = (Receipt(party="a", round=1),)
     adopt = AdoptParameters(round=1, values=np.ones(1))
-    same = compress_replies(request, (adopt,), receipts, party="a", agreement=AGREED)
+    same = header.seal((adopt,), receipts, party="a", agreement=AGREED)
     assert same is receipts
 
 
@@ -237,20 +230,18 @@ def test_where_nothing_is_to_be_compressed_nothing_changes():
 )
 def test_requests_that_nobody_could_have_written_are_refused(change, what):
     task = AdoptParameters(round=1, values=np.arange(4.0))
-    tasks = compress_tasks(zstd(), (task,), AGREED)
-    arrays = replace(tasks.compression.arrays, **change)
-    forged = CompressedTasks(tasks, replace(tasks.compression, arrays=arrays))
+    tasks, header = Compression(zstd()).send((task,), AGREED)
+    forged = replace(header, arrays=replace(header.arrays, **change))
     with pytest.raises(KnowledgeRefused, match=what):
-        restore_tasks(forged, AGREED)
+        forged.open(tasks, AGREED)
 
 
 @pytest.mark.parametrize("settings", [{"bits": 9}, {"bits": "x"}, {"unknown": 1}])
 def test_settings_that_are_none_are_refused(settings):
     task = AdoptParameters(round=1, values=np.arange(4.0))
-    tasks = compress_tasks(zstd(), (task,), AGREED)
-    forged = CompressedTasks(tasks, replace(tasks.compression, codec=settings))
+    tasks, header = Compression(zstd()).send((task,), AGREED)
     with pytest.raises(KnowledgeRefused, match="no settings of a codec"):
-        restore_tasks(forged, AGREED)
+        replace(header, codec=settings).open(tasks, AGREED)
 
 
 def test_a_bool_is_true_or_false():
@@ -261,6 +252,6 @@ def test_a_bool_is_true_or_false():
 
 def test_a_request_may_not_hide_nan():
     task = Distill(round=1, targets=np.full((2, 2), np.nan, np.float32), alpha=0.5)
-    tasks = compress_tasks(zstd(), (task,), AGREED)
+    tasks, header = Compression(zstd()).send((task,), AGREED)
     with pytest.raises(KnowledgeRefused, match="targets holds NaN"):
-        restore_tasks(tasks, AGREED)
+        header.open(tasks, AGREED)

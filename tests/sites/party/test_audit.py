@@ -15,9 +15,10 @@ from consilience.core.messages.scores import RowCount
 from consilience.core.messages.wire import decode
 from consilience.core.tasks.lifecycle import Join
 from consilience.core.tasks.predictions import FitPrivate, PredictPublic
+from consilience.core.tasks.requests import sent_through, write_request
 from consilience.core.tasks.scores import CountRows
 from consilience.methods.compression.codec import chain, quantized, zstd
-from consilience.methods.compression.stage import Compressed, compress_tasks, write_request
+from consilience.methods.compression.stage import Compressed, Compression
 from consilience.sites.party import AUDIT, AuditLog, PartySite, read_log, read_session
 from consilience.sites.party.audit import BEGINNING, contents
 from helpers.party_sites import agreement, ask, one_party, requests
@@ -57,7 +58,8 @@ def test_what_a_party_writes_of_what_leaves(tmp_path: Path) -> None:
 def test_compressed_replies_are_named_as_they_were_before(tmp_path: Path) -> None:
     """Bytes and digest are those of what left; so too where an answer is given again, by another process."""
     tasks = (PredictPublic(round=1), CountRows(round=1))
-    request = write_request(compress_tasks(chain(quantized(8), zstd()), tasks, agreement()))
+    stage = Compression(chain(quantized(8), zstd()))
+    request = write_request(sent_through([stage], tasks, agreement()))
     with PartySite(one_party, tmp_path) as site:
         ask(site, Join(agreement=agreement()))
         ask(site, FitPrivate(round=1))

@@ -22,8 +22,7 @@ from consilience.core.networks.incoming import (
 )
 from consilience.core.party.party import Party
 from consilience.core.tasks.base import Task
-from consilience.methods.compression.codec import Codec
-from consilience.methods.compression.stage import compress_tasks, write_request
+from consilience.core.tasks.requests import Stage, sent_through, write_request
 
 
 @dataclass
@@ -122,23 +121,28 @@ class Network(ABC):
             raise InvalidInput("the parties have not joined yet", where="network")
         return self.agreement
 
-    def ask(
-        self,
-        *tasks: Task,
-        to: Sequence[str] | None = None,
-        compression: Codec | None = None,
-    ) -> Replies:
+    def wrap(self, stage: Stage) -> StagedNetwork:
+        """See the parties through a stage; see :class:`consilience.core.tasks.base.NetworkView`."""
+        return StagedNetwork(self, (stage,))
+
+    def ask(self, *tasks: Task, to: Sequence[str] | None = None) -> Replies:
         """Have parties run tasks in one exchange; see :class:`consilience.core.tasks.base.NetworkView`."""
-        return self._enough(self._ask(tasks, to, compression), tasks)
+        return self.enough(self._ask(tasks, to), tasks)
 
-    def ask_each(self, tasks: Mapping[str, Task], *, compression: Codec | None = None) -> Replies:
+    def ask_each(self, tasks: Mapping[str, Task]) -> Replies:
         """Have every party run a task of its own; see :meth:`ask`."""
-        alike = {id(task): (task,) for task in tasks.values()}
-        asked = {party: alike[id(tasks[party])] for party in sorted(tasks)}
-        return self._enough(self._ask_parties(asked, compression), tuple(tasks.values())[:1])
+        return self.enough(self._ask_parties(_apart(tasks)), tuple(tasks.values()))
 
-    def _enough(self, replies: Replies, tasks: tuple[Task, ...]) -> Replies:
-        """Raise ``QuorumLost`` unless enough parties answered; else the replies."""
+    def enough(self, replies: Replies, tasks: tuple[Task, ...]) -> Replies:
+        """Give replies back, if enough parties answered.
+
+        Args:
+            replies: what came.
+            tasks: what was asked, for the error.
+
+        Raises:
+            QuorumLost: too few answered.
+        """
         if len(replies) < self._needed(len(replies) + len(replies.missing)):
             raise QuorumLost(
                 f"{len(replies)} of {len(replies) + len(replies.missing)} parties answered "
@@ -194,23 +198,21 @@ class Network(ABC):
         self,
         tasks: tuple[Task, ...],
         to: Sequence[str] | None,
-        compression: Codec | None = None,
+        stages: tuple[Stage, ...] = (),
     ) -> Replies:
         """The accepted replies of some parties to the same tasks; of all parties by default."""
         asked = self.parties if to is None else tuple(sorted(set(to)))
-        return self._ask_parties(dict.fromkeys(asked, tasks), compression)
+        return self._ask_parties(dict.fromkeys(asked, tasks), stages)
 
     def _ask_parties(
-        self, asked: Mapping[str, tuple[Task, ...]], compression: Codec | None
+        self, asked: Mapping[str, tuple[Task, ...]], stages: tuple[Stage, ...] = ()
     ) -> Replies:
-        """The accepted replies of parties, each to its tasks."""
+        """The accepted replies of parties, each to its tasks, through stages."""
         self._check_known(asked)
-        if compression is not None:
+        if stages:
             alike = {id(tasks): tasks for tasks in asked.values()}
-            made = {
-                key: compress_tasks(compression, tasks, self.agreed) for key, tasks in alike.items()
-            }
-            asked = {party: made[id(tasks)] for party, tasks in asked.items()}
+            sent = {key: sent_through(stages, tasks, self.agreed) for key, tasks in alike.items()}
+            asked = {party: sent[id(tasks)] for party, tasks in asked.items()}
         distinct = {id(tasks): tasks for tasks in asked.values()}  # each is encoded once
         first = {key: Request(tasks, write_request(tasks)) for key, tasks in distinct.items()}
         requests = {party: first[id(tasks)] for party, tasks in asked.items()}
@@ -259,6 +261,54 @@ class Network(ABC):
         if isinstance(self.quorum, float):
             return max(1, math.ceil(self.quorum * asked))
         return min(self.quorum, asked)
+
+
+@dataclass(frozen=True)
+class StagedNetwork:
+    """A network, seen through stages.
+
+    What is required before anything is trained is asked as it is.
+
+    Attributes:
+        network: the parties.
+        stages: what every request and every answer passes, in the order of the requests.
+    """
+
+    network: Network
+    stages: tuple[Stage, ...]
+
+    @property
+    def parties(self) -> tuple[str, ...]:
+        """Names of the parties, sorted."""
+        return self.network.parties
+
+    @property
+    def agreed(self) -> Agreement:
+        """Agreement that the parties joined."""
+        return self.network.agreed
+
+    def wrap(self, stage: Stage) -> StagedNetwork:
+        """See the parties through one more stage, which requests pass first."""
+        return StagedNetwork(self.network, (stage, *self.stages))
+
+    def ask(self, *tasks: Task, to: Sequence[str] | None = None) -> Replies:
+        """Have parties run tasks in one exchange, through the stages."""
+        return self.network.enough(self.network._ask(tasks, to, self.stages), tasks)
+
+    def ask_each(self, tasks: Mapping[str, Task]) -> Replies:
+        """Have every party run a task of its own, through the stages."""
+        replies = self.network._ask_parties(_apart(tasks), self.stages)
+        return self.network.enough(replies, tuple(tasks.values()))
+
+    def require(self, *tasks: Task) -> Replies:
+        """Ask, where every party must answer; as it is."""
+        return self.network.require(*tasks)
+
+
+def _apart(tasks: Mapping[str, Task]) -> dict[str, tuple[Task, ...]]:
+    """Give each party, sorted by name, its task as a request; equal tasks (one object) as one request."""
+    alike = {id(task): (task,) for task in tasks.values()}
+    return {party: alike[id(tasks[party])] for party in sorted(tasks)}
 
 
 def check_distinct(names: Iterable[str]) -> None:

@@ -1,4 +1,4 @@
-"""The one door in: decode and decompress replies of parties, validate them, and describe each for the ledger.
+"""The one door in: decode replies of parties, validate them, and describe each for the ledger.
 
 Every network hands what arrived to :func:`receive`, and a protocol sees nothing else. A reply that it sees is
 the party's own, of the type that its task declares, of the round and the public rows that were asked for, in
@@ -32,7 +32,7 @@ from consilience.core.messages.schema import Agreement
 from consilience.core.messages.wire import decode
 from consilience.core.tasks.base import Task
 from consilience.core.tasks.outgoing import Outcome
-from consilience.methods.compression.stage import CompressedTasks, restore_replies
+from consilience.core.tasks.requests import StagedTasks
 
 LONGEST_TEXT = 1_000
 """Characters kept of a party's free text, such as the reason of a failure."""
@@ -154,8 +154,8 @@ def receive(
     for party, request in requests.items():
         tasks, arrival = request.tasks, arrivals[party]
         read = arrival
-        if isinstance(tasks, CompressedTasks):
-            read = _decompressed(party, tasks, arrival, agreement)
+        if isinstance(tasks, StagedTasks):
+            read = _unstaged(party, tasks, arrival, agreement)
             tasks = tasks.whole
         outcome = validated(party, tasks, read, agreement=agreement, timeout=timeout)
         if isinstance(outcome, Failure):
@@ -163,7 +163,7 @@ def receive(
             missing[party] = outcome
         else:
             answers[party] = outcome
-        # Of compressed replies the ledger says what they hold, accepted or not, unless they cannot be read.
+        # Of replies that stages changed the ledger says what they hold, unless they cannot be read.
         held = arrival if isinstance(read.outcome, Failure) else read
         deliveries.append(_delivery(party, request, held, outcome))
     return Replies(answers, missing), deliveries
@@ -182,7 +182,7 @@ def validated(
     Args:
         party: who was asked.
         tasks: what it was asked.
-        arrival: what came back, decompressed.
+        arrival: what came back, through all stages.
         agreement: what the parties agreed on when they joined; ``None`` before that.
         timeout: seconds after which an answer no longer counts; ``None`` for no limit.
     """
@@ -209,14 +209,14 @@ def validated(
     return outcome
 
 
-def _decompressed(
-    party: str, tasks: CompressedTasks, arrival: Arrival, agreement: Agreement | None
+def _unstaged(
+    party: str, tasks: StagedTasks, arrival: Arrival, agreement: Agreement | None
 ) -> Arrival:
-    """Return what arrived with its arrays, or why these cannot be read."""
+    """Return what arrived as it was before the stages, or why it cannot be read."""
     if agreement is None or isinstance(arrival.outcome, Failure):
         return arrival
     try:
-        outcome: Outcome = restore_replies(party, tasks, arrival.outcome, agreement)
+        outcome: Outcome = tasks.received(party, arrival.outcome, agreement)
     except Exception as error:
         outcome = _refused(party, error)
     return arrival._replace(outcome=outcome)

@@ -16,7 +16,7 @@ from consilience.core.networks.incoming import Arrival, Request, decode_reply
 from consilience.core.party.party import Party
 from consilience.core.tasks.base import Task
 from consilience.core.tasks.outgoing import reply_of
-from consilience.methods.compression.stage import open_request
+from consilience.core.tasks.requests import open_request
 from consilience.models.torch.batching import BatchScheduler
 
 

@@ -29,7 +29,7 @@ from consilience.core.party.state import join_again, read_state, write_state
 from consilience.core.tasks.base import Task
 from consilience.core.tasks.lifecycle import Join
 from consilience.core.tasks.outgoing import answer, failure_of
-from consilience.methods.compression.stage import open_request
+from consilience.core.tasks.requests import open_request
 from consilience.models.torch.batching import BatchScheduler
 
 

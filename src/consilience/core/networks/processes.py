@@ -31,7 +31,7 @@ from consilience.core.party.party import Party
 from consilience.core.party.state import read_state, write_state
 from consilience.core.tasks.base import Task
 from consilience.core.tasks.outgoing import failure_of, reply_of
-from consilience.methods.compression.stage import open_request
+from consilience.core.tasks.requests import open_request
 from consilience.models.files.trust import importers
 
 _THREADS = (

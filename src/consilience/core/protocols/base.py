@@ -4,25 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from functools import update_wrapper
+from functools import cached_property, partial, update_wrapper
 from inspect import Parameter, Signature, signature
-from typing import Any, Concatenate, Generic, Literal, ParamSpec, cast
+from typing import Any, Concatenate, Generic, ParamSpec, cast
 
 from consilience.core.aggregation import Aggregator, ConsensusUpdate, auto
 from consilience.core.aggregation.guard import Guard
 from consilience.core.errors import InvalidInput
 from consilience.core.messages.schema import Agreement, Public
 from consilience.core.numerics.outcomes import outcome_of
-from consilience.core.protocols.rounds import SECURE, BeforeTheFirstQuestion, FirstQuestion
+from consilience.core.protocols.rounds import BeforeTheFirstQuestion, FirstQuestion
 from consilience.core.protocols.rounds import Round as Round
 from consilience.core.protocols.rounds import Rounds as Rounds
 from consilience.core.protocols.rounds import RoundState as RoundState
 from consilience.core.protocols.sampling import inclusion, party_count
+from consilience.core.protocols.wrapping import (
+    Summed,
+    check_made,
+    wrapping,
+    wrapping_options,
+)
 from consilience.core.tasks.base import NetworkView, Task, TaskGroup
 from consilience.core.tasks.predictions import PredictPublic
 from consilience.core.tasks.scores import score_task
-from consilience.lab.config.options import check_arguments
-from consilience.methods.compression.codec import Codec
+from consilience.core.validation.arguments import check_arguments
 
 P = ParamSpec("P")
 
@@ -75,14 +80,13 @@ class Protocol:
             return question.args
         return ()
 
-    def compressed(self, codec: Codec) -> Protocol:
+    def compressed(self, codec: object) -> Protocol:
         """Make the protocol with its messages compressed.
 
         Every protocol takes it; its option ``codec`` says the same.
 
         Args:
-            codec: the settings, such as ``chain(quantized(8), zstd())`` of
-                :mod:`consilience.methods.compression.codec`.
+            codec: the settings, a ``Codec`` such as ``chain(quantized(8), zstd())``.
 
         Raises:
             InvalidInput: it is no codec. One that does not fit what the protocol exchanges is refused before
@@ -93,10 +97,6 @@ class Protocol:
     def with_options(self, **options: Any) -> Protocol:
         """Make the protocol with some options in place of its own."""
         return self._again(**options)
-
-
-Summed = bool | Literal["class sums"]
-"""True, or the kind of answers to which parties can share noise, where sums are enough for a protocol."""
 
 
 class ProtocolFactory(Generic[P]):
@@ -129,7 +129,17 @@ class ProtocolFactory(Generic[P]):
         self.also_called, self.python_only = also_called, python_only
         self.any_party, self.summed = any_party, summed
         self._function = function
-        self.__signature__ = _with_common(signature(function), bool(summed), where=self.name)
+
+    @cached_property
+    def __signature__(self) -> Signature:
+        """Signature that users see: options by name, and those that every protocol has."""
+        own = signature(self._function)
+        options = list(own.parameters.values())[3:]  # behind network, public and state
+        named = [one for one in options if one.kind is not one.VAR_KEYWORD]
+        alike: Any = {"kind": Parameter.KEYWORD_ONLY, "default": None, "annotation": Any}
+        common = [Parameter(name, **alike) for name in wrapping_options(self.summed)]
+        others = [one for one in options if one.kind is one.VAR_KEYWORD]
+        return Signature([*named, *common, *others], return_annotation="Protocol")
 
     def takes(self, option: str) -> bool:
         """Tell whether it has that option; ``codec`` all have."""
@@ -140,8 +150,8 @@ class ProtocolFactory(Generic[P]):
 
         Args:
             *args: refused: options have names.
-            **options: those of the protocol; ``codec``, which all have: what :meth:`Protocol.compressed`
-                takes; and ``secure_aggregation`` where it can do with sums.
+            **options: those of the protocol, and those that every one has (:mod:`.wrapping`): ``codec``, and
+                ``secure_aggregation`` if sums are enough for it.
 
         Raises:
             InvalidInput: options without names, or ones that it does not have.
@@ -154,52 +164,27 @@ class ProtocolFactory(Generic[P]):
                 mend=f"Federation(parties, …).run({self.name}(rounds=…)).",
             )
         chosen: dict[str, Any] = dict(options)
-        codec = chosen.pop("codec", None)
-        check_made("codec", codec, Codec, "a codec", "quantized(8)")
-        secure = chosen.pop(SECURE, None) if self.summed else None
-        if secure is not None:
-            self._check_secure(secure)
-            if codec is not None:
-                raise InvalidInput("masked integers cannot be compressed", where="codec")
+        given = {name: chosen.pop(name, None) for name in wrapping_options(self.summed)}
+        around = {
+            name: (wrapping(name), value) for name, value in given.items() if value is not None
+        }
+        for name, (one, value) in around.items():
+            check_made(name, value, one.kind, one.what, one.example)
         check_arguments(function, chosen, where=where, given=("network", "public", "state"))
-        # Sums and compression wrap the rounds of any protocol, and import what protocols are made of.
-        if secure is not None and "aggregate" in signature(function).parameters:
-            from consilience.privacy.secure_aggregation.rounds import check_sum
-
-            check_sum(chosen.get("aggregate"))
+        for one, value in around.values():
+            one.check(self, value, options)
 
         def rounds(network: NetworkView, public: Public, state: RoundState | None) -> Rounds:
             if not self.any_party:
                 _check_all_train(network.agreed, where=where)
-            if secure is not None:
-                from consilience.privacy.secure_aggregation.rounds import summed_rounds
-
-                yield from summed_rounds(function, secure, network, public, state, chosen)
-                return
-            if codec is None:
-                yield from cast(Any, function)(network, public, state, **chosen)
-                return
-            from consilience.methods.compression.rounds import check_codec, compressed_rounds
-
-            check_codec(codec, exchanges=self.exchanges, agreed=network.agreed, options=chosen)
-            yield from compressed_rounds(function, codec, network, public, state, chosen)
+            wrapped: Callable[..., Rounds] = function
+            for one, value in around.values():
+                wrapped = partial(one.around, self, wrapped, value)
+            yield from wrapped(network, public, state, **chosen)
 
         return Protocol(
             self.name, options, rounds, lambda **more: cast(Any, self)(**{**options, **more})
         )
-
-    def _check_secure(self, secure: object) -> None:
-        """Raise ``InvalidInput`` unless the settings of secure sums are some, and are for this protocol."""
-        from consilience.privacy.secure_aggregation.rounds import SecureAggregation
-
-        check_made(SECURE, secure, SecureAggregation, "a SecureAggregation", "SecureAggregation()")
-        assert isinstance(secure, SecureAggregation)
-        if secure.epsilon is not None and self.summed != "class sums":
-            raise InvalidInput(
-                "noise that parties share is for class sums",
-                where=f"{SECURE}, epsilon",
-                mend="Take the protocol private_sums.",
-            )
 
 
 def _check_all_train(agreed: Agreement, *, where: str) -> None:
@@ -211,19 +196,6 @@ def _check_all_train(agreed: Agreement, *, where: str) -> None:
                 where=where,
                 mend="Take ensemble_distillation, iterative_distillation or local_only; or leave it out.",
             )
-
-
-def _with_common(own: Signature, summed: bool, *, where: str) -> Signature:
-    """Make the signature that users see: options by name, and those that the factory acts on."""
-    options = list(own.parameters.values())[3:]  # behind network, public and state
-    if "codec" in own.parameters:
-        raise TypeError(f"{where}: every protocol has the option codec already")
-    named = [one for one in options if one.kind is not one.VAR_KEYWORD]
-    kinds = {"codec": "Codec | None"} | ({SECURE: "SecureAggregation | None"} if summed else {})
-    alike: Any = {"kind": Parameter.KEYWORD_ONLY, "default": None}
-    common = [Parameter(name, annotation=kind, **alike) for name, kind in kinds.items()]
-    others = [one for one in options if one.kind is one.VAR_KEYWORD]
-    return Signature([*named, *common, *others], return_annotation="Protocol")
 
 
 def protocol(
@@ -376,22 +348,4 @@ def check_options(
             where="protocol",
             mend="Regression takes auto, value-density-ratio, mean, weighted-mean or value-median; "
             "classification auto and the others.",
-        )
-
-
-def check_made(option: str, value: object, kind: type[Any], what: str, example: str) -> None:
-    """Raise ``InvalidInput`` unless an option is ``None`` or of its kind, not the function that makes one.
-
-    Args:
-        option: name of the option.
-        value: the value that was given.
-        kind: class that it should have.
-        what: noun of the class, for the error.
-        example: call that makes one, for the error.
-    """
-    if value is not None and not isinstance(value, kind):
-        raise InvalidInput(
-            f"{option} is {value!r}, not {what}",
-            where="protocol",
-            mend=f"Call what makes one: {option}={example}; or make a {kind.__name__} of your own.",
         )

@@ -57,12 +57,12 @@ from consilience.core.messages.schema import Public
 from consilience.core.protocols.base import (
     Rounds,
     RoundState,
-    check_made,
     check_options,
     protocol,
     suited,
 )
 from consilience.core.protocols.ensemble_distillation import distillation_rounds
+from consilience.core.protocols.wrapping import check_made
 from consilience.core.tasks.base import NetworkView
 
 

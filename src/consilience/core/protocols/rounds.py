@@ -11,6 +11,7 @@ from consilience.core.messages.message import message
 from consilience.core.messages.replies import Replies
 from consilience.core.messages.schema import Agreement
 from consilience.core.tasks.base import NetworkView, Task
+from consilience.core.tasks.requests import Stage
 from consilience.core.validation.arrays import Array
 from consilience.core.validation.printing import prints_no_rows
 
@@ -83,12 +84,14 @@ class BeforeTheFirstQuestion:
         """Ask what must be right before anything is trained."""
         return self.network.require(*tasks)
 
-    def ask(
-        self, *tasks: Task, to: Sequence[str] | None = None, compression: object = None
-    ) -> Replies:
+    def wrap(self, stage: Stage) -> BeforeTheFirstQuestion:
+        """Stay as it is: what is required passes no stage."""
+        return self
+
+    def ask(self, *tasks: Task, to: Sequence[str] | None = None) -> Replies:
         """Raise :class:`FirstQuestion` with the tasks."""
         raise FirstQuestion(*tasks)
 
-    def ask_each(self, tasks: Mapping[str, Task], *, compression: object = None) -> Replies:
+    def ask_each(self, tasks: Mapping[str, Task]) -> Replies:
         """Raise :class:`FirstQuestion` with the tasks."""
         raise FirstQuestion(*tasks.values())

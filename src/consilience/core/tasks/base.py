@@ -12,7 +12,7 @@ from consilience.core.messages.replies import Replies
 from consilience.core.messages.schema import Agreement
 from consilience.core.party.party import Party
 from consilience.core.registry import registered_modules
-from consilience.methods.compression.codec import Codec
+from consilience.core.tasks.requests import Stage
 from consilience.privacy.accounting.ledger import Release
 
 TaskGroup = Literal["predictions", "parameters", "models", "others"]
@@ -132,12 +132,10 @@ class NetworkView(Protocol):
     def agreed(self) -> Agreement:
         """Agreement that the parties joined."""
 
-    def ask(
-        self,
-        *tasks: Task,
-        to: Sequence[str] | None = None,
-        compression: Codec | None = None,
-    ) -> Replies:
+    def wrap(self, stage: Stage) -> NetworkView:
+        """See the parties through a stage, which changes every request and every answer."""
+
+    def ask(self, *tasks: Task, to: Sequence[str] | None = None) -> Replies:
         """Have the parties run the tasks, in order, in one exchange; all parties unless ``to`` names some.
 
         Parties that fail, are late, or answer what was not asked are left out and recorded.
@@ -146,7 +144,7 @@ class NetworkView(Protocol):
             QuorumLost: too few answered.
         """
 
-    def ask_each(self, tasks: Mapping[str, Task], *, compression: Codec | None = None) -> Replies:
+    def ask_each(self, tasks: Mapping[str, Task]) -> Replies:
         """Have every party that is named run a task of its own, in one exchange like :meth:`ask`."""
 
     def require(self, *tasks: Task) -> Replies:

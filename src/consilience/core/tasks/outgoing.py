@@ -6,8 +6,8 @@ party's own machine. Every reply passes, in this order:
 1. the party's own privacy (:class:`~consilience.privacy.accounting.stage.Privacy`): noise, and the charge for
 it,
    which no coordinator can lower;
-2. what the coordinator asked for: compression (:mod:`consilience.methods.compression.stage`); or masks,
-   by a task that has these replies added up (:mod:`consilience.privacy.secure_aggregation.tasks`).
+2. what the coordinator asked for, by the headers of its request (:class:`.requests.Header`), such as
+   compression.
 
 What :func:`answer` returns is what leaves. A party at its own machine then writes it into its log, and stores
 its state, before it sends it (:mod:`consilience.sites.party.site`).
@@ -33,11 +33,7 @@ from consilience.core.messages.replies import Failure
 from consilience.core.party.party import Party
 from consilience.core.tasks.base import Task
 from consilience.core.tasks.foreign_errors import without_foreign_words
-from consilience.methods.compression.stage import (
-    CompressedTasks,
-    compress_replies,
-    restore_tasks,
-)
+from consilience.core.tasks.requests import StagedReplies, StagedTasks
 from consilience.privacy.accounting.stage import BudgetExceeded
 from consilience.privacy.secure_aggregation.history import forget, remember
 
@@ -50,21 +46,6 @@ LONGEST_REASON = 200
 
 _KEPT = 10_000
 """Characters of an error that a party keeps in its log."""
-
-
-class CompressedReplies(tuple[Any, ...]):
-    """Replies as they leave, compressed, with the replies that they were before.
-
-    Attributes:
-        whole: the replies before compression, one for each task; they are not sent, and logs name them.
-    """
-
-    whole: tuple[Any, ...]
-
-    def __new__(cls, sent: Sequence[Any], whole: tuple[Any, ...]) -> CompressedReplies:
-        made = super().__new__(cls, sent)
-        made.whole = whole
-        return made
 
 
 Outcome = tuple[Any, ...] | Failure
@@ -81,19 +62,20 @@ def answer(party: Party, tasks: Sequence[Task]) -> Outcome:
         tasks: tasks, in the order in which they are run.
 
     Returns:
-        All that leaves: a reply for each task, or these compressed (:class:`CompressedReplies`), or the
-        failure of the first that went wrong.
+        All that leaves: a reply for each task, or these as the request's headers have them
+        (:class:`.StagedReplies`), or the failure of the first that went wrong.
     """
     party.trouble = ""
     try:
-        if not isinstance(tasks, CompressedTasks):
+        if not isinstance(tasks, StagedTasks):
             return _replies(party, tasks)
         if party.agreement is None:
-            raise KnowledgeRefused("nothing is compressed before the parties have joined")
-        restored = restore_tasks(tasks, agreement := party.agreement)
-        replies = _replies(party, restored)
-        sent = compress_replies(tasks, restored, replies, party=party.name, agreement=agreement)
-        return CompressedReplies(sent, replies)
+            raise KnowledgeRefused("no header is read before the party has joined")
+        levels = tasks.opened(agreement := party.agreement)
+        sent = whole = _replies(party, levels[0])
+        for header, level in zip(tasks.headers, levels, strict=True):
+            sent = header.seal(level, sent, party=party.name, agreement=agreement)
+        return StagedReplies(sent, whole)
     except Exception as error:  # a model may raise anything; the round goes on without it
         return _failed(party, error)
 

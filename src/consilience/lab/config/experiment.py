@@ -46,6 +46,7 @@ from consilience.core.messages.replies import METRICS
 from consilience.core.party.personalizer import Purpose
 from consilience.core.protocols import PROTOCOLS, Protocol
 from consilience.core.protocols.rounds import SECURE
+from consilience.core.validation.arguments import check_arguments
 from consilience.lab.config.experiment_sections import (
     DataSpec,
     LateSpec,
@@ -55,7 +56,6 @@ from consilience.lab.config.experiment_sections import (
     ReportSpec,
 )
 from consilience.lab.config.methods import PROTOCOL_METHODS, MethodSpec, ProtocolSpec, protocol_for
-from consilience.lab.config.options import check_arguments
 from consilience.lab.config.robustness import RobustnessSpec
 from consilience.lab.config.sections import Name, Number, Section, Whole, known
 from consilience.lab.data import DATASETS, PARTITIONS

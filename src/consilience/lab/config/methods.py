@@ -22,7 +22,7 @@ from consilience.core.aggregation import (
 from consilience.core.errors import InvalidInput, odd_name
 from consilience.core.protocols import ALSO_CALLED, PROTOCOLS, PYTHON_ONLY, Protocol
 from consilience.core.protocols.rounds import SECURE
-from consilience.lab.config.options import check_arguments
+from consilience.core.validation.arguments import check_arguments
 from consilience.lab.config.sections import Open, Whole, first_of, known
 from consilience.methods.compression.codec import CODECS, chain
 from consilience.privacy.accounting.budget import Budget

@@ -17,9 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from consilience.core.errors import InvalidInput, nearest
+from consilience.core.validation.arguments import check_arguments
 from consilience.core.validation.arrays import Array
 from consilience.core.validation.numbers import check_number
-from consilience.lab.config.options import check_arguments
 from consilience.lab.data.input_partitions import clusters, in_order
 from consilience.lab.data.party_sizes import apportion, shares
 

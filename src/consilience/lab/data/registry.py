@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from consilience.core.errors import InvalidInput, nearest
-from consilience.lab.config.options import check_arguments
+from consilience.core.validation.arguments import check_arguments
 from consilience.lab.data.sources.cifar import load_cifar_10, load_cifar_100
 from consilience.lab.data.sources.diabetes import load_diabetes
 from consilience.lab.data.sources.digits import load_digits

@@ -7,8 +7,7 @@ was sent.
 A *table* is an array with a row for each public row. Replies that are a table, and hold nothing else that
 the coordinator does not know, are left out whole and made again from it.
 
-The coordinator calls :func:`compress_tasks` and :func:`restore_replies`, a party :func:`restore_tasks` and
-:func:`compress_replies`.
+:class:`Compression` is the coordinator's end, :class:`CompressedRequest` what it has a party do.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ import numpy as np
 from consilience.core.errors import InvalidInput, KnowledgeRefused
 from consilience.core.messages.message import REGISTRY, Brief, fields, message
 from consilience.core.messages.schema import Agreement
-from consilience.core.messages.wire import encode
+from consilience.core.tasks.requests import Header, Stage
 from consilience.core.validation.arrays import Array
 from consilience.core.validation.memory import check_memory
 from consilience.methods.compression.codec import Codec, read_codec
@@ -52,74 +51,6 @@ class Compressed(Brief):
     data: Array
     shapes: tuple[tuple[int, ...], ...] = ()
     notes: tuple[str, ...] = ()
-
-
-@message
-class CompressedRequest(Brief):
-    """Compression of the tasks before it, and of the replies to them.
-
-    Attributes:
-        codec: settings of the :class:`~consilience.methods.compression.codec.Codec` that are not the
-            defaults.
-        arrays: arrays of the tasks; ``None`` where they are in their places.
-    """
-
-    codec: Mapping[str, Any]
-    arrays: Compressed | None = None
-
-
-@message
-class AskedBefore(Brief):
-    """Mark of a request that is like an earlier one of its round, and wants a reply of its own.
-
-    Attributes:
-        times: how often it was asked before.
-    """
-
-    times: int
-
-
-class CompressedTasks(tuple[Any, ...]):
-    """Tasks of a request with compression; their arrays are put back at the party, before they run.
-
-    As a tuple it holds the tasks, with empty arrays in the places of those that were taken out.
-
-    Attributes:
-        compression: the compression of the tasks, and of the replies to them.
-        whole: the tasks with their arrays, where they are known; they are not sent.
-    """
-
-    compression: CompressedRequest
-    whole: tuple[Any, ...]
-
-    def __new__(
-        cls, tasks: Sequence[Any], compression: CompressedRequest, whole: tuple[Any, ...] = ()
-    ) -> CompressedTasks:
-        made = super().__new__(cls, tasks)
-        made.compression, made.whole = compression, whole
-        return made
-
-
-def open_request(messages: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Give the tasks of a decoded request, as :class:`CompressedTasks` where it is compressed."""
-    if messages and isinstance(messages[-1], AskedBefore):
-        messages = messages[:-1]
-    if messages and isinstance(messages[-1], CompressedRequest):
-        return CompressedTasks(messages[:-1], messages[-1])
-    return messages
-
-
-def write_request(tasks: tuple[Any, ...], before: int = 0) -> bytes:
-    """Encode tasks, and the compression that they come with.
-
-    A party at its own machine gives a request that comes again, byte by byte, its earlier reply.
-
-    Args:
-        tasks: of the request.
-        before: how often the same was asked in the round before, and is not meant now.
-    """
-    messages = [*tasks, tasks.compression] if isinstance(tasks, CompressedTasks) else [*tasks]
-    return encode([*messages, AskedBefore(times=before)] if before else messages)
 
 
 def lossy_forms(kind: type[Any]) -> Mapping[str, str]:
@@ -363,74 +294,147 @@ def write_content(
     return data
 
 
-# --- the coordinator's end ------------------------------------------------------------------------------
+# --- both ends ------------------------------------------------------------------------------------------
 
 
-def compress_tasks(codec: Codec, tasks: tuple[Any, ...], agreement: Agreement) -> tuple[Any, ...]:
-    """Compress tasks, where there is something to compress in them or in the replies.
+class Compression(Stage):
+    """Compression of requests, and of the answers to them.
 
     Args:
         codec: the settings.
-        tasks: of one request.
-        agreement: what the federation agreed on.
 
-    Returns:
-        :class:`CompressedTasks`, or the tasks themselves.
-
-    Raises:
-        InvalidInput: the codec is not for tables of this kind.
+    Attributes:
+        taught: the last table that was sent, as the parties have it, shape ``(n_public, n_outputs)``.
     """
-    left, content, shapes = take_arrays(codec, tasks)
-    emptied, written = list(left), b""
-    for i, task in enumerate(tasks):
-        if table := task_table(codec, task, agreement):
-            name, coder = table
-            values = getattr(task, name)
-            written += coder.write(values)
-            emptied[i] = replace(emptied[i], **{name: np.zeros((0, 0), dtype=values.dtype)})
-    replied = any(_may_compress(codec, task.reply_type) for task in tasks)
-    if not (written or shapes or replied):
-        return tasks
-    arrays = None
-    if written or shapes:
-        whole = written + content
-        data = write_content(codec, whole, emptied, shapes)
-        arrays = Compressed(size=len(whole), data=data, shapes=shapes)
-    return CompressedTasks(emptied, CompressedRequest(codec=codec.settings, arrays=arrays), tasks)
+
+    def __init__(self, codec: Codec) -> None:
+        self.codec = codec
+        self.taught: Array | None = None
+
+    def send(
+        self, tasks: tuple[Any, ...], agreement: Agreement
+    ) -> tuple[tuple[Any, ...], CompressedRequest] | None:
+        """Take arrays out of tasks, if there is something to compress in them or in the replies.
+
+        Raises:
+            InvalidInput: the codec is not for tables of this kind.
+        """
+        codec = self.codec
+        left, content, shapes = take_arrays(codec, tasks)
+        emptied, written = list(left), b""
+        for i, task in enumerate(tasks):
+            if table := task_table(codec, task, agreement):
+                name, coder = table
+                values = getattr(task, name)
+                table_bytes = coder.write(values)
+                self.taught, _ = coder.read(table_bytes)
+                written += table_bytes
+                emptied[i] = replace(emptied[i], **{name: np.zeros((0, 0), dtype=values.dtype)})
+        replied = any(_may_compress(codec, task.reply_type) for task in tasks)
+        if not (written or shapes or replied):
+            return None
+        arrays = None
+        if written or shapes:
+            whole = written + content
+            data = write_content(codec, whole, emptied, shapes)
+            arrays = Compressed(size=len(whole), data=data, shapes=shapes)
+        return tuple(emptied), CompressedRequest(codec=codec.settings, arrays=arrays)
+
+    def receive(
+        self, party: str, tasks: tuple[Any, ...], replies: tuple[Any, ...], agreement: Agreement
+    ) -> tuple[Any, ...]:
+        """Put the arrays back into a party's replies.
+
+        Raises:
+            KnowledgeRefused: the bytes cannot be read.
+        """
+        if not replies or not isinstance(replies[-1], Compressed):
+            return replies
+        *plain, given = replies
+        coders = [reply_table(self.codec, task, agreement) for task in tasks]
+        beside = [task for task, coder in zip(tasks, coders, strict=True) if coder is None]
+        if len(plain) != len(beside):
+            answers = len(plain) + len(tasks) - len(beside)
+            raise KnowledgeRefused(f"{answers} answers to {len(tasks)} tasks")
+        most = [_most_numbers(task) for task in beside]
+        content = read_content(self.codec, given, filter(None, coders), plain, most)
+        made: dict[int, Any] = {}
+        for i, (task, coder) in enumerate(zip(tasks, coders, strict=True)):
+            if coder is not None:
+                values, content = coder.read(content)
+                made[i] = _table_reply(task, values, party, given.notes, agreement)
+        others = iter(put_arrays(self.codec, plain, content, given.shapes))
+        return tuple(made[i] if i in made else next(others) for i in range(len(tasks)))
 
 
-def restore_replies(
-    party: str, asked: CompressedTasks, outcome: tuple[Any, ...], agreement: Agreement
-) -> tuple[Any, ...]:
-    """Put the arrays back into a party's replies.
+@message
+class CompressedRequest(Header):
+    """Compression of the tasks before it, and of the replies to them.
 
-    Args:
-        party: name of the party.
-        asked: what it was asked.
-        outcome: what it sent.
-        agreement: what the federation agreed on.
-
-    Raises:
-        KnowledgeRefused: the bytes cannot be read.
+    Attributes:
+        codec: settings of the :class:`~consilience.methods.compression.codec.Codec` that are not the
+            defaults.
+        arrays: arrays of the tasks; ``None`` if they are in their places.
     """
-    if not outcome or not isinstance(outcome[-1], Compressed):
-        return outcome
-    *plain, given = outcome
-    codec = read_codec(asked.compression.codec)
-    coders = [reply_table(codec, task, agreement) for task in asked]
-    beside = [task for task, coder in zip(asked, coders, strict=True) if coder is None]
-    if len(plain) != len(beside):
-        answers = len(plain) + len(asked) - len(beside)
-        raise KnowledgeRefused(f"{answers} answers to {len(asked)} tasks")
-    most = [_most_numbers(task) for task in beside]
-    content = read_content(codec, given, filter(None, coders), plain, most)
-    made: dict[int, Any] = {}
-    for i, (task, coder) in enumerate(zip(asked, coders, strict=True)):
-        if coder is not None:
+
+    codec: Mapping[str, Any]
+    arrays: Compressed | None = None
+
+    def open(self, tasks: tuple[Any, ...], agreement: Agreement) -> tuple[Any, ...]:
+        """Put the arrays of a request back into its tasks.
+
+        Raises:
+            KnowledgeRefused: the request cannot be read.
+        """
+        given = self.arrays
+        if given is None:
+            return tasks
+        codec = read_codec(self.codec)
+        tables = {
+            i: table
+            for i, task in enumerate(tasks)
+            if (table := task_table(codec, task, agreement)) and not getattr(task, table[0]).size
+        }
+        content = read_content(codec, given, [coder for _, coder in tables.values()], tasks)
+        restored = list(tasks)
+        for i, (name, coder) in tables.items():
             values, content = coder.read(content)
-            made[i] = _table_reply(task, values, party, given.notes, agreement)
-    others = iter(put_arrays(codec, plain, content, given.shapes))
-    return tuple(made[i] if i in made else next(others) for i in range(len(asked)))
+            if not np.isfinite(values).all():
+                raise KnowledgeRefused(f"{name} holds NaN or infinite numbers")
+            restored[i] = replace(tasks[i], **{name: values})
+        return put_arrays(codec, restored, content, given.shapes)
+
+    def seal(
+        self, tasks: tuple[Any, ...], replies: tuple[Any, ...], *, party: str, agreement: Agreement
+    ) -> tuple[Any, ...]:
+        """Take the arrays out of replies.
+
+        Returns:
+            The replies that are no tables, and one :class:`Compressed`; the replies as they are if there is
+            nothing to compress.
+
+        Raises:
+            KnowledgeRefused: a reply would be refused on arrival.
+            InvalidInput: a number is beyond the range of the codec.
+        """
+        codec = read_codec(self.codec)
+        coders = [reply_table(codec, task, agreement) for task in tasks]
+        others, written, notes = list[Any](), b"", list[str]()
+        for task, reply, coder in zip(tasks, replies, coders, strict=True):
+            # What would be refused on arrival is not even written: NaN has no bytes in most codecs.
+            if lossy_forms(type(reply)):
+                reply.validate(party=party, task=task, agreement=agreement)
+            if coder is None:
+                others.append(reply)
+            else:
+                written += coder.write(reply.values)
+                notes += getattr(reply, "notes", ())
+        left, content, shapes = take_arrays(codec, others)
+        if len(others) == len(replies) and not shapes:
+            return replies
+        whole = written + content
+        data = write_content(codec, whole, left, shapes)
+        return (*left, Compressed(size=len(whole), data=data, shapes=shapes, notes=tuple(notes)))
 
 
 def _table_reply(
@@ -480,80 +484,3 @@ def _names_array(hint: Any) -> bool:
     if isinstance(hint, type) and REGISTRY.get(hint.__name__) is hint:
         return _holds_arrays(hint)
     return any(_names_array(one) for one in get_args(hint))
-
-
-# --- a party's end --------------------------------------------------------------------------------------
-
-
-def restore_tasks(tasks: CompressedTasks, agreement: Agreement) -> tuple[Any, ...]:
-    """Put the arrays of a request back into its tasks.
-
-    Args:
-        tasks: the tasks, as they arrived.
-        agreement: what the federation agreed on.
-
-    Raises:
-        KnowledgeRefused: the request cannot be read.
-    """
-    given = tasks.compression.arrays
-    if given is None:
-        return tuple(tasks)
-    codec = read_codec(tasks.compression.codec)
-    tables = {
-        i: table
-        for i, task in enumerate(tasks)
-        if (table := task_table(codec, task, agreement)) and not getattr(task, table[0]).size
-    }
-    content = read_content(codec, given, [coder for _, coder in tables.values()], tasks)
-    restored = list(tasks)
-    for i, (name, coder) in tables.items():
-        values, content = coder.read(content)
-        if not np.isfinite(values).all():
-            raise KnowledgeRefused(f"{name} holds NaN or infinite numbers")
-        restored[i] = replace(tasks[i], **{name: values})
-    return put_arrays(codec, restored, content, given.shapes)
-
-
-def compress_replies(
-    asked: CompressedTasks,
-    tasks: Sequence[Any],
-    replies: tuple[Any, ...],
-    *,
-    party: str,
-    agreement: Agreement,
-) -> tuple[Any, ...]:
-    """Take the arrays out of replies that the coordinator wants compressed.
-
-    Args:
-        asked: the tasks as they arrived, with the compression that the coordinator wants.
-        tasks: the tasks, with their arrays.
-        replies: a reply to each.
-        party: name of the party.
-        agreement: what the federation agreed on.
-
-    Returns:
-        The replies that are no tables, and one :class:`Compressed`; the replies as they are where there is
-        nothing to compress.
-
-    Raises:
-        KnowledgeRefused: a reply would be refused on arrival.
-        InvalidInput: a number is beyond the range of the codec.
-    """
-    codec = read_codec(asked.compression.codec)
-    coders = [reply_table(codec, task, agreement) for task in tasks]
-    others, written, notes = list[Any](), b"", list[str]()
-    for task, reply, coder in zip(tasks, replies, coders, strict=True):
-        # What would be refused on arrival is not even written: NaN has no bytes in most codecs.
-        if lossy_forms(type(reply)):
-            reply.validate(party=party, task=task, agreement=agreement)
-        if coder is None:
-            others.append(reply)
-        else:
-            written += coder.write(reply.values)
-            notes += getattr(reply, "notes", ())
-    left, content, shapes = take_arrays(codec, others)
-    if len(others) == len(replies) and not shapes:
-        return replies
-    whole = written + content
-    data = write_content(codec, whole, left, shapes)
-    return (*left, Compressed(size=len(whole), data=data, shapes=shapes, notes=tuple(notes)))

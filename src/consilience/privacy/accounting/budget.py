@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
 from consilience.core.errors import InvalidInput
+from consilience.core.validation.arguments import check_arguments
 from consilience.core.validation.numbers import check_choice, check_number
-from consilience.lab.config.options import check_arguments
 from consilience.privacy.accounting.losses import Adjacency, NoisyTraining, PrivacyLoss, gaussian_mu
 
 Noise = Literal["own", "shared"]

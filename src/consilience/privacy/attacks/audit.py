@@ -37,9 +37,9 @@ from consilience.core.networks.incoming import decode_reply
 from consilience.core.numerics.randomness import NoiseSource, SystemNoise, stream
 from consilience.core.party.party import Party
 from consilience.core.tasks.outgoing import reply_of
+from consilience.core.tasks.requests import open_request
 from consilience.core.validation.arrays import Array
 from consilience.core.validation.numbers import check_choice, check_number
-from consilience.methods.compression.stage import open_request
 from consilience.privacy.accounting.budget import Budget
 from consilience.privacy.accounting.losses import gaussian_epsilon
 from consilience.privacy.accounting.stage import Privacy

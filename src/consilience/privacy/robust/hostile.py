@@ -28,10 +28,10 @@ from consilience.core.networks.incoming import Arrival, Request
 from consilience.core.networks.local import LocalNetwork
 from consilience.core.numerics.randomness import stream
 from consilience.core.tasks.base import Task
+from consilience.core.tasks.requests import StagedTasks
 from consilience.core.validation.arrays import Array
 from consilience.core.validation.printing import prints_no_rows
 from consilience.lab.config.sections import Name, Section, Whole
-from consilience.methods.compression.stage import CompressedTasks
 
 _LEAST = 1e-6
 """Least probability that a logit is taken of."""
@@ -452,7 +452,7 @@ class HostileNetwork(LocalNetwork):
         self, arrivals: Mapping[str, Arrival], tasks: tuple[Task, ...]
     ) -> Mapping[str, Arrival]:
         """Replace predictions and scores of the liars that answered."""
-        if isinstance(tasks, CompressedTasks):
+        if isinstance(tasks, StagedTasks):
             raise InvalidInput(
                 "compressed replies cannot be replaced", where="hostile", mend="Leave out codec."
             )

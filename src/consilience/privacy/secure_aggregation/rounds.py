@@ -13,7 +13,6 @@ import math
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from inspect import signature
 from typing import Any, TypeVar, get_args
 
 import numpy as np
@@ -25,9 +24,11 @@ from consilience.core.messages.schema import Agreement, Public
 from consilience.core.messages.sums import Sum, Weights
 from consilience.core.protocols.rounds import SECURE, Rounds, RoundState
 from consilience.core.protocols.sampling import party_count
+from consilience.core.protocols.wrapping import WrappedProtocol, Wrapping
 from consilience.core.tasks.base import NetworkView, Task
 from consilience.core.tasks.outgoing import failure_of
 from consilience.core.tasks.predictions import PredictPublic
+from consilience.core.tasks.requests import Stage
 from consilience.core.tasks.scores import score_task
 from consilience.core.validation.arrays import Array
 from consilience.core.validation.numbers import check_choice, check_number
@@ -197,9 +198,11 @@ class SumsNetwork:
         names = ", ".join(sorted(self._unchecked))
         return f"; and, since {names} hold no roster of the others' keys, by a coordinator that lies of them"
 
-    def ask(
-        self, *tasks: Task, to: Sequence[str] | None = None, compression: object = None
-    ) -> Replies:
+    def wrap(self, stage: Stage) -> NetworkView:
+        """Refuse a stage: it would change masked integers, whose sum is then none."""
+        raise InvalidInput("masked integers pass no other stage", where=SECURE)
+
+    def ask(self, *tasks: Task, to: Sequence[str] | None = None) -> Replies:
         """Have parties run tasks; of predictions and class sums every reply holds the sum alone.
 
         Raises:
@@ -224,7 +227,7 @@ class SumsNetwork:
             return self._network.ask(*others, to=to)
         return self._summed(asked, others, self.parties if to is None else tuple(to))
 
-    def ask_each(self, tasks: Mapping[str, Task], *, compression: object = None) -> Replies:
+    def ask_each(self, tasks: Mapping[str, Task]) -> Replies:
         """Refuse questions of a party's own."""
         raise InvalidInput("parties are asked one by one, and not for a sum", where=SECURE)
 
@@ -394,18 +397,36 @@ def check_sum(rule: Aggregator | None) -> None:
         raise InvalidInput(f"{who} looks at single parties' answers", where=SECURE, mend=mend)
 
 
+def check_settings(
+    protocol: WrappedProtocol, settings: SecureAggregation, options: Mapping[str, Any]
+) -> None:
+    """Raise ``InvalidInput`` unless the settings are for this protocol with these options."""
+    if settings.epsilon is not None and protocol.summed != "class sums":
+        raise InvalidInput(
+            "noise that parties share is for class sums",
+            where=f"{SECURE}, epsilon",
+            mend="Take the protocol private_sums.",
+        )
+    if options.get("codec") is not None:
+        raise InvalidInput("masked integers cannot be compressed", where="codec")
+    if protocol.takes("aggregate"):
+        check_sum(options.get("aggregate"))
+
+
 def summed_rounds(
+    protocol: WrappedProtocol,
     function: Callable[..., Rounds],
     settings: SecureAggregation,
     network: NetworkView,
     public: Public,
     state: RoundState | None,
-    options: Mapping[str, Any],
+    **options: Any,
 ) -> Rounds:
     """Run a protocol, its rule found to be a sum, whose parties' answers are summed up where nobody can look.
 
     Args:
-        function: the protocol's rounds.
+        protocol: the protocol.
+        function: makes its rounds.
         settings: of the sums.
         network: the parties.
         public: the public rows.
@@ -423,17 +444,16 @@ def summed_rounds(
             where=SECURE,
             mend="Leave out one of the two.",
         )
-    takes = signature(function).parameters
     share = options.get("participation", 1.0)
     count = len(agreed.summed)
-    if "participation" in takes and (n := party_count(share, count)) < count:
+    if protocol.takes("participation") and (n := party_count(share, count)) < count:
         raise InvalidInput(
             f"{n} of {count} parties take part in a round, and all sums are over the same parties",
             where=f"{SECURE}, participation",
             mend="Sums of two sets of parties would tell the answers of single ones: leave it out.",
         )
     weights = options.get("weights", "rows")
-    if "aggregate" in takes:
+    if protocol.takes("aggregate"):
         rule = options["aggregate"].suited_to(agreed)
         if options.get("deregularize") is not None:
             raise InvalidInput(
@@ -453,3 +473,13 @@ def summed_rounds(
                 f"in no sum, for they were not in the first, and taught: {', '.join(view.late)}"
             )
         yield replace(one, notes=(*one.notes, *notes)) if one.number else one
+
+
+WRAPPING = Wrapping(
+    kind=SecureAggregation,
+    what="a SecureAggregation",
+    example="SecureAggregation()",
+    check=check_settings,
+    around=summed_rounds,
+)
+"""The option ``secure_aggregation`` of every protocol for which sums are enough."""

@@ -186,10 +186,10 @@ class MembershipNetwork(FlowerNetwork):
         Args:
             asked: party to its tasks, sorted by name; the same object where they are the same.
         """
-        replies = self._ask_parties(asked, None)
+        replies = self._ask_parties(asked)
         sent = self.send_public(replies.missing)
         now = {name: asked[name] for name in sent.parties}
-        again = self._ask_parties(now, None) if now else sent
+        again = self._ask_parties(now) if now else sent
         missing = {**replies.missing, **sent.missing, **again.missing}
         answers = {**replies.answers, **again.answers}
         return Replies(answers, {name: why for name, why in missing.items() if name not in answers})
@@ -253,7 +253,7 @@ class MembershipNetwork(FlowerNetwork):
         self.changed()
         if asked:
             left = [name for name in self.parties if name not in self.excluded]
-            self._enough(Replies(dict.fromkeys(left, ()), dict(self.excluded)), asked)
+            self.enough(Replies(dict.fromkeys(left, ()), dict(self.excluded)), asked)
 
 
 def _failure(name: str, error: InvalidInput) -> Failure:

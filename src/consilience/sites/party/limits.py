@@ -17,7 +17,7 @@ from consilience.core.tasks.base import Task, TaskGroup, task_types
 from consilience.core.tasks.fields import within
 from consilience.core.tasks.lifecycle import Evaluate, Join, TakePublic
 from consilience.core.tasks.scores import CompareCoarsely
-from consilience.lab.config.options import check_arguments
+from consilience.core.validation.arguments import check_arguments
 from consilience.lab.config.sections import Flag, Number, Whole
 from consilience.methods.comparison_rules.tasks import ScoreCertainty, SelectPublic
 from consilience.methods.parameters.tasks import DescribeParameters

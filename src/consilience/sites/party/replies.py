@@ -14,14 +14,15 @@ from consilience.core.files import read_text
 from consilience.core.messages.replies import Failure
 from consilience.core.party.state import share_file
 from consilience.core.tasks.base import Task
-from consilience.core.tasks.outgoing import CompressedReplies, Outcome
+from consilience.core.tasks.outgoing import Outcome
+from consilience.core.tasks.requests import StagedReplies
 from consilience.sites.party.audit import contents
 from consilience.sites.party.state import REPLIES
 
 
 @dataclass(frozen=True)
 class KeptReplies:
-    """Replies in the folder of a state; one that was compressed has a file beside it on what it holds.
+    """Replies in the folder of a state; one that headers changed has a file beside it on what it holds.
 
     Attributes:
         state: the folder of the state.
@@ -59,7 +60,7 @@ class KeptReplies:
         """
         file = self._file(round, request)
         file.write_bytes(reply)
-        if isinstance(outcome, CompressedReplies):
+        if isinstance(outcome, StagedReplies):
             held = json.dumps(reply_contents(outcome), separators=(",", ":"))
             file.with_name(f"{file.name}.json").write_text(held, encoding="utf-8")
 
@@ -69,7 +70,7 @@ class KeptReplies:
         return file.read_bytes() if file.is_file() else None
 
     def contents(self, round: int, request: bytes) -> list[dict[str, Any]] | None:
-        """Describe a kept reply that was compressed, as :func:`reply_contents` did; else ``None``."""
+        """Describe a kept reply that headers changed, as :func:`reply_contents` did; else ``None``."""
         file = self._file(round, request)
         kept = file.with_name(f"{file.name}.json")
         if not kept.is_file():
@@ -81,10 +82,10 @@ class KeptReplies:
 
 
 def reply_contents(outcome: Outcome) -> list[dict[str, Any]]:
-    """List names, types and shapes of what an outcome holds, as it was before compression."""
+    """List names, types and shapes of what an outcome holds, as it was before the headers changed it."""
     if isinstance(outcome, Failure):
         return contents([outcome])
-    return contents(outcome.whole if isinstance(outcome, CompressedReplies) else outcome)
+    return contents(outcome.whole if isinstance(outcome, StagedReplies) else outcome)
 
 
 def left_by(
@@ -104,7 +105,7 @@ def left_by(
         status: of the answer in the log.
     """
     if status == "repeated" and state is not None:
-        # Of an answer that is given again the bytes are known; what was compressed is kept beside them.
+        # Of an answer that is given again the bytes are known; what was changed is kept beside them.
         kept = KeptReplies(state).contents(tasks[0].round, request)
         if kept is not None:
             return kept

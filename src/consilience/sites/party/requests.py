@@ -17,7 +17,7 @@ from consilience.core.tasks.lifecycle import (
     Restore,
     TakePublic,
 )
-from consilience.methods.compression.stage import CompressedTasks, open_request
+from consilience.core.tasks.requests import StagedTasks, open_request
 
 _ALONE = (Describe, TakePublic, Join, Restore)
 """Tasks that come alone in their request."""
@@ -46,7 +46,7 @@ def read_request(request: bytes) -> tuple[Task, ...]:
     if len({type(task) for task in held}) < len(held):
         raise KnowledgeRefused("it asks for the same more than once")
     if any(isinstance(task, _ALONE) for task in held) and (
-        len(tasks) > 1 or not isinstance(tasks[0], _ALONE) or isinstance(tasks, CompressedTasks)
+        len(tasks) > 1 or not isinstance(tasks[0], _ALONE) or isinstance(tasks, StagedTasks)
     ):  # limits look at the arrays of these before they run
         raise KnowledgeRefused(
             "describing, taking public rows, joining and restoring are asked for alone"

@@ -11,7 +11,7 @@ from consilience.core.messages.replies import Failure, Predictions, Replies
 from consilience.core.messages.schema import Agreement
 from consilience.core.networks.incoming import Arrival, Delivery, Request, validated
 from consilience.core.tasks.base import Task
-from consilience.methods.compression.stage import CompressedTasks
+from consilience.core.tasks.requests import StagedTasks
 
 
 class LateAnswers:
@@ -96,7 +96,7 @@ def late_delivery(party: str, request: Request) -> Delivery:
 
 
 def _predicted(tasks: Sequence[object]) -> bool:
-    """Tell whether uncompressed predictions are asked for."""
-    return not isinstance(tasks, CompressedTasks) and any(
+    """Tell whether predictions are asked for, as they are."""
+    return not isinstance(tasks, StagedTasks) and any(
         isinstance(task, Task) and task.reply_type is Predictions for task in tasks
     )

@@ -1,0 +1,201 @@
+"""Requests on the wire: tasks, and behind them the headers of the stages that changed them on the way.
+
+A :class:`Stage` changes every request that a coordinator sends through it, and every answer. It says how in a
+:class:`Header`, which the party reads: the header changes the tasks back before they run, and changes the
+replies before they leave. Neither tasks nor protocols see any of it. Compression is such a stage
+(:mod:`consilience.methods.compression`); :meth:`.NetworkView.wrap` puts one around a network.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any
+
+from consilience.core.messages.message import Brief, message
+from consilience.core.messages.schema import Agreement
+from consilience.core.messages.wire import encode
+
+
+class Header(Brief, ABC):
+    """Base of messages that say how the tasks before them, and the replies to these, travel."""
+
+    @abstractmethod
+    def open(self, tasks: tuple[Any, ...], agreement: Agreement) -> tuple[Any, ...]:
+        """Change tasks back into what they were, at the party, before they run.
+
+        Args:
+            tasks: as they arrived.
+            agreement: what the federation agreed on.
+
+        Raises:
+            KnowledgeRefused: they cannot be read.
+        """
+
+    @abstractmethod
+    def seal(
+        self, tasks: tuple[Any, ...], replies: tuple[Any, ...], *, party: str, agreement: Agreement
+    ) -> tuple[Any, ...]:
+        """Change replies into what leaves the party.
+
+        Args:
+            tasks: as :meth:`open` gave them.
+            replies: a reply to each.
+            party: name of the party.
+            agreement: what the federation agreed on.
+
+        Raises:
+            KnowledgeRefused: a reply would be refused on arrival.
+        """
+
+
+class Stage(ABC):
+    """What a coordinator does to every request on its way out, and to every answer on its way in."""
+
+    @abstractmethod
+    def send(
+        self, tasks: tuple[Any, ...], agreement: Agreement
+    ) -> tuple[tuple[Any, ...], Header] | None:
+        """Change the tasks of a request.
+
+        Args:
+            tasks: the tasks.
+            agreement: what the federation agreed on.
+
+        Returns:
+            The tasks as they are sent, and the header that says how; ``None`` if there is nothing to change.
+        """
+
+    @abstractmethod
+    def receive(
+        self, party: str, tasks: tuple[Any, ...], replies: tuple[Any, ...], agreement: Agreement
+    ) -> tuple[Any, ...]:
+        """Change what a party sent back into its replies.
+
+        Args:
+            party: name of the party.
+            tasks: as :meth:`send` was given them.
+            replies: messages that it sent.
+            agreement: what the federation agreed on.
+
+        Raises:
+            KnowledgeRefused: they cannot be read.
+        """
+
+
+@message
+class AskedBefore(Brief):
+    """Mark of a request that is like an earlier one of its round, and wants a reply of its own.
+
+    Attributes:
+        times: how often it was asked before.
+    """
+
+    times: int
+
+
+class StagedTasks(tuple[Any, ...]):
+    """Tasks of a request as they travel; :attr:`headers` say how they become the tasks that are run.
+
+    Attributes:
+        headers: of the stages, the first one's first.
+        passed: at the coordinator, each of these stages with the tasks that it was given; empty at a party.
+    """
+
+    headers: tuple[Header, ...]
+    passed: tuple[tuple[Stage, tuple[Any, ...]], ...]
+
+    def __new__(
+        cls,
+        tasks: Sequence[Any],
+        headers: Sequence[Header],
+        passed: Sequence[tuple[Stage, tuple[Any, ...]]] = (),
+    ) -> StagedTasks:
+        made = super().__new__(cls, tasks)
+        made.headers, made.passed = tuple(headers), tuple(passed)
+        return made
+
+    @property
+    def whole(self) -> tuple[Any, ...]:
+        """The tasks before the first stage, at the coordinator."""
+        return self.passed[0][1]
+
+    def opened(self, agreement: Agreement) -> tuple[tuple[Any, ...], ...]:
+        """Change the tasks back at the party.
+
+        Returns:
+            What each header was put on, the first one's first: these are the tasks that are run.
+        """
+        found: list[tuple[Any, ...]] = []
+        tasks = tuple(self)
+        for header in reversed(self.headers):
+            tasks = header.open(tasks, agreement)
+            found.insert(0, tasks)
+        return tuple(found)
+
+    def received(
+        self, party: str, replies: tuple[Any, ...], agreement: Agreement
+    ) -> tuple[Any, ...]:
+        """Change what a party sent back into its replies, at the coordinator."""
+        for stage, tasks in reversed(self.passed):
+            replies = stage.receive(party, tasks, replies, agreement)
+        return replies
+
+
+class StagedReplies(tuple[Any, ...]):
+    """Replies as they leave a party, changed by the headers of the request.
+
+    Attributes:
+        whole: the replies before that, one for each task; they are not sent, and logs name them.
+    """
+
+    whole: tuple[Any, ...]
+
+    def __new__(cls, sent: Sequence[Any], whole: tuple[Any, ...]) -> StagedReplies:
+        made = super().__new__(cls, sent)
+        made.whole = whole
+        return made
+
+
+def sent_through(
+    stages: Sequence[Stage], tasks: tuple[Any, ...], agreement: Agreement
+) -> tuple[Any, ...]:
+    """Send the tasks of a request through stages, in order.
+
+    Returns:
+        :class:`StagedTasks`; or the tasks themselves, if no stage has anything to change.
+    """
+    headers: list[Header] = []
+    passed: list[tuple[Stage, tuple[Any, ...]]] = []
+    sent = tasks
+    for stage in stages:
+        if (changed := stage.send(sent, agreement)) is not None:
+            passed.append((stage, sent))
+            sent, header = changed
+            headers.append(header)
+    return StagedTasks(sent, headers, passed) if passed else tasks
+
+
+def open_request(messages: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Give the tasks of a decoded request, as :class:`StagedTasks` if headers follow them."""
+    if messages and isinstance(messages[-1], AskedBefore):
+        messages = messages[:-1]
+    end = len(messages)
+    while end and isinstance(messages[end - 1], Header):
+        end -= 1
+    if end == len(messages):
+        return messages
+    return StagedTasks(messages[:end], messages[end:])
+
+
+def write_request(tasks: tuple[Any, ...], before: int = 0) -> bytes:
+    """Encode tasks, with the headers that they come with.
+
+    A party at its own machine gives a request that comes again, byte by byte, its earlier reply.
+
+    Args:
+        tasks: of the request.
+        before: how often the same was asked in the round before, and is not meant now.
+    """
+    messages = [*tasks, *tasks.headers] if isinstance(tasks, StagedTasks) else [*tasks]
+    return encode([*messages, AskedBefore(times=before)] if before else messages)
