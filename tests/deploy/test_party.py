@@ -261,11 +261,13 @@ def test_a_supernode_that_does_nothing_is_ended(tmp_path: Path) -> None:
     """One that makes steps is left alone: this one does so for longer than the limit."""
     with Processes(tmp_path, "the test") as processes:
         (tmp_path / "trouble").write_text("nobody answers")
-        steps = "touch connected; for i in 1 2 3 4 5 6 7 8 9 10; do touch progress; sleep 0.1; done"
-        command = ["/bin/sh", "-c", f"{steps}; touch stopped; exec sleep 60"]
+        # It waits until it is watched: what it did before is not seen.
+        watched = "until [ -e progress ]; do sleep 0.02; done; sleep 0.1; touch connected"
+        steps = "i=0; while [ $((i += 1)) -le 15 ]; do touch progress; sleep 0.1; done"
+        command = ["/bin/sh", "-c", f"{watched}; {steps}; touch stopped; exec sleep 60"]
         processes.start("supernode", command, environment(tmp_path / "home"))
         begun = time.monotonic()
-        assert watch_supernode(processes, 0.02, stuck=0.4) == (True, True)
+        assert watch_supernode(processes, 0.02, stuck=1.0) == (True, True)
         assert (tmp_path / "stopped").exists() and time.monotonic() - begun < 10
         assert processes.ended("supernode") is not None
         assert not (tmp_path / "trouble").exists() and not (tmp_path / "progress").exists()

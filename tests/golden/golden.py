@@ -2,7 +2,6 @@
 
     python tests/golden/golden.py              # writes protocols.json and rules.json again
     python tests/golden/golden.py --demo       # demo.json: `make demo` with one seed
-    python tests/golden/golden.py --suite      # functions.txt and coverage.json; runs the default suite
 
 A commit that changes numbers on purpose writes the files again, by itself, and says which change and why.
 Keys are names of cases, rules, tasks on the wire and metrics, which outlive renames in the code. An array is
@@ -14,7 +13,6 @@ from __future__ import annotations
 import argparse
 import json
 import math
-import os
 import sqlite3
 import subprocess
 import sys
@@ -27,7 +25,10 @@ import numpy as np
 
 from consilience import Federation, ensemble_distillation
 from consilience.core.aggregation import AGGREGATORS
-from consilience.core.checks import PROTOCOL_CASES, ProtocolCase, classifiers, regressors
+from consilience.core.checks import PROTOCOL_CASES, MakeParties, ProtocolCase
+from consilience.core.checks.example_models import Linear
+from consilience.core.messages.schema import Public
+from consilience.core.party.party import Party
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
@@ -94,10 +95,32 @@ def rules() -> dict[str, Any]:
 def of_rule(name: str) -> Iterator[tuple[str, dict[str, Any]]]:
     """Numbers of a rule in two rounds of the example parties of each kind that it takes."""
     rule = AGGREGATORS[name]()
-    kinds = {"classification": classifiers, "regression": regressors}
+    kinds = {"classification": unequal(classes=True), "regression": unequal(classes=False)}
     for kind in kinds if rule.forms is not None else (rule.kind,):
         protocol = ensemble_distillation(aggregate=rule, rounds=2)
         yield f"{name}, {kind}", of_case(ProtocolCase(protocol, kinds[kind]))
+
+
+def unequal(*, classes: bool) -> MakeParties:
+    """Make six parties of 12 to 72 rows, some of them far off the others, so that no two rules agree on them.
+
+    Args:
+        classes: whether they know classes, or values.
+    """
+
+    def made() -> tuple[list[Party], Public]:
+        rng = np.random.default_rng(3)
+        parties = []
+        for i, name in enumerate(("ash", "birch", "cedar", "damson", "elm", "fir")):
+            X = rng.normal(loc=[0.3 * i, 0.0], size=(12 * (i + 1), 2))
+            noise = rng.normal(scale=0.1 + 0.4 * (i == 1), size=len(X))
+            values = X @ [1.0, -2.0 + 0.3 * i] + noise
+            y = np.digitize(values, [-1.0, 1.0]) if classes else values
+            model = Linear("classification" if classes else "regression", incremental=i % 2 == 0)
+            parties.append(Party(name, model, X, y, test=(X[::2], y[::2])))
+        return parties, Public(rng.normal(size=(20, 2)))
+
+    return made
 
 
 def demo() -> dict[str, Any]:
@@ -162,43 +185,12 @@ def write(name: str, found: Any) -> None:
     (HERE / name).write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8")
 
 
-def suite() -> None:
-    """Write the names of all tests, and how much of each file the default suite runs."""
-    pytest = [sys.executable, "-m", "pytest", "-q"]
-    told = subprocess.run(
-        [*pytest, "--collect-only"], cwd=ROOT, check=True, capture_output=True, text=True
-    )
-    names = {line.partition("[")[0] for line in told.stdout.splitlines() if "::" in line}
-    (HERE / "functions.txt").write_text("\n".join(sorted(names)) + "\n", encoding="utf-8")
-    with tempfile.TemporaryDirectory() as folder:
-        report, data = Path(folder) / "coverage.json", Path(folder) / "data"
-        subprocess.run(
-            [*pytest, "-n", "2", "--dist", "loadfile", "--cov=src", f"--cov-report=json:{report}"],
-            cwd=ROOT,
-            env={**os.environ, "COVERAGE_FILE": str(data)},
-            check=False,  # a timing test may fail under measurement
-        )
-        files = json.loads(report.read_text())["files"]
-    lines = {
-        name.removeprefix("src/"): [
-            one["summary"]["covered_lines"],
-            one["summary"]["num_statements"],
-        ]
-        for name, one in sorted(files.items())
-    }
-    whole = [sum(each) for each in zip(*lines.values(), strict=True)]
-    write("coverage.json", {"all": whole, **lines})
-
-
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--demo", action="store_true")
-    parser.add_argument("--suite", action="store_true")
     given = parser.parse_args()
     if given.demo:
         write("demo.json", demo())
-    if given.suite:
-        suite()
-    if not (given.demo or given.suite):
+    else:
         write("protocols.json", protocols())
         write("rules.json", rules())

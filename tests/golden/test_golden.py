@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 from typing import Any
@@ -31,6 +32,14 @@ def test_protocols_give_the_same_numbers(golden: Any) -> None:
 def test_rules_give_the_same_numbers(golden: Any) -> None:
     stored = golden.read("rules.json")
     assert not list(golden.differences(stored, golden.rules(), tolerance=TOLERANCE))
+
+
+def test_no_two_rules_have_the_same_numbers(golden: Any) -> None:
+    """Else one in place of another would not be found."""
+    seen: dict[str, str] = {}
+    for name, found in golden.read("rules.json").items():
+        told = json.dumps(found["teachers"])
+        assert seen.setdefault(told, name) == name
 
 
 @pytest.mark.slow

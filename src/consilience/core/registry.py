@@ -1,24 +1,60 @@
 """Registries by name: what core offers itself, and what other folders and packages add by entry points.
 
-A package adds to a registry by an entry point of the group in its ``pyproject.toml``; its value is a module::
+A package adds to a registry by an entry point of the group in its ``pyproject.toml``; its value is a module,
+or an object of one::
 
     [project.entry-points."consilience.aggregators"]
     mine = "my_package.rules"
 
-The library's own features register in the same way. Their modules are imported when a registry is first read.
+The library's own features register in the same way. They are imported when a registry is first read. Nobody
+replaces what another registered: two packages with one name are an error that names both.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache, cached_property
-from importlib.metadata import entry_points
+from importlib.metadata import EntryPoint, entry_points
 from types import ModuleType
 from typing import Any, TypeVar
 
-from consilience.core.errors import InvalidInput
+from consilience.core.errors import ConsilienceError, InvalidInput
 
 T = TypeVar("T")
+
+
+@cache
+def registered_names(group: str) -> tuple[str, ...]:
+    """List the names of an entry-point group, sorted; nothing is imported.
+
+    Raises:
+        InvalidInput: two packages register one name.
+    """
+    return tuple(sorted(_points(group)))
+
+
+@cache
+def registered_object(group: str, name: str) -> Any:
+    """Import what one entry point names.
+
+    Args:
+        group: name of the group.
+        name: of the entry point, one of :func:`registered_names`.
+
+    Raises:
+        InvalidInput: its package cannot be imported.
+    """
+    point = _points(group)[name]
+    try:
+        return point.load()
+    except ConsilienceError:  # such as a library that is not installed, which says so itself
+        raise
+    except Exception as error:  # another package's code may raise anything
+        raise InvalidInput(
+            f"{point.value} cannot be imported ({type(error).__name__}: {error})",
+            where=f"{_package(point)}, entry point {name} of {group}",
+            mend="Repair this package, or uninstall it.",
+        ) from error
 
 
 @cache
@@ -32,33 +68,52 @@ def registered_modules(group: str) -> tuple[ModuleType, ...]:
         The modules, in the order of the entry points' names.
 
     Raises:
-        InvalidInput: there are none, as where the library's sources are on the path and it is not installed.
+        InvalidInput: there are none, as where the library's sources are on the path and it is not installed;
+            two packages register one name; or a package cannot be imported.
     """
-    points = {point.name: point for point in entry_points(group=group)}
-    if not points:
+    names = registered_names(group)
+    if not names:
         raise InvalidInput(
             f"no package registers anything under {group}",
             where="consilience",
             mend="Install it: pip install -e . in its checkout. Its sources alone register nothing.",
         )
-    return tuple(points[name].load() for name in sorted(points))
+    return tuple(registered_object(group, name) for name in names)
 
 
-@cache
-def registered_names(group: str) -> tuple[str, ...]:
-    """List the names of an entry-point group, sorted; nothing is imported."""
-    return tuple(sorted({point.name for point in entry_points(group=group)}))
+def _points(group: str) -> dict[str, EntryPoint]:
+    found: dict[str, EntryPoint] = {}
+    for point in entry_points(group=group):
+        # A package that is found twice on the path has the same value twice.
+        if (before := found.setdefault(point.name, point)).value != point.value:
+            raise InvalidInput(
+                f"two packages register {point.name}: {_package(before)} has {before.value}, "
+                f"{_package(point)} has {point.value}",
+                where=group,
+                mend="Uninstall one of them, or give its entry point another name.",
+            )
+    return found
 
 
-@cache
-def registered_object(group: str, name: str) -> Any:
-    """Import what one entry point of a group names.
+def _package(point: EntryPoint) -> str:
+    return "a package" if point.dist is None else f"package {point.dist.name}"
+
+
+def named(entries: Iterable[tuple[str, T]], *, what: str) -> dict[str, T]:
+    """Make a mapping of entries, each of another name.
 
     Args:
-        group: name of the group.
-        name: of the entry point, of :func:`registered_names`.
+        entries: names and what they stand for.
+        what: noun of an entry, for the error.
+
+    Raises:
+        InvalidInput: two different entries have one name.
     """
-    return {point.name: point for point in entry_points(group=group)}[name].load()
+    found: dict[str, T] = {}
+    for name, entry in entries:
+        if found.setdefault(name, entry) is not entry:
+            raise InvalidInput(f"two {what}s are called {name!r}", where="consilience")
+    return found
 
 
 class Registry(Mapping[str, T]):

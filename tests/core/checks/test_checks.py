@@ -23,7 +23,6 @@ from consilience.core.checks import (
     check_learner,
     check_network,
     check_protocol,
-    model_senders,
 )
 from consilience.core.checks.example_models import Linear
 from consilience.core.checks.example_parties import NAMES
@@ -36,6 +35,7 @@ from consilience.core.messages.replies import Failure, SharedModel
 from consilience.core.protocols import Round, RoundState, protocol
 from consilience.core.tasks.predictions import Distill, FitPrivate, PredictPublic
 from consilience.lab.experiments.oracles import class_holders
+from consilience.methods.checks import model_senders
 from consilience.methods.model_exchange.protocols import (
     alternating_distillation,
     averaged_distillation,

@@ -11,7 +11,6 @@ import pytest
 from consilience import LocalNetwork, Party
 from consilience.core.aggregation import avg
 from consilience.core.checks import check_network, classifiers
-from consilience.core.checks.example_parties import networks
 from consilience.core.errors import InvalidInput
 from consilience.core.federation.federation import Federation
 from consilience.core.messages.message import REGISTRY, message
@@ -20,6 +19,7 @@ from consilience.core.messages.schema import Public
 from consilience.core.protocols import ensemble_distillation
 from consilience.core.tasks.base import Task
 from consilience.core.tasks.predictions import Distill, FitPrivate, PredictPublic
+from consilience.methods.checks import networks
 from consilience.methods.compression.codec import chain, quantized, zstd
 from consilience.methods.compression.stage import Compressed
 from consilience.methods.parameters.federated_averaging import federated_averaging

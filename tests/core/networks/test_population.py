@@ -90,7 +90,7 @@ def test_the_bits_are_those_of_parties_that_stay(protocol: Protocol, live: int):
 
 def test_parameters_that_all_are_sent_reach_who_is_asked_later():
     pytest.importorskip("torch")
-    from consilience.core.checks.example_parties import networks
+    from consilience.methods.checks import networks
 
     protocol = federated_averaging(rounds=3, participation=1)
     parties, public = networks()
@@ -102,7 +102,7 @@ def test_parameters_that_all_are_sent_reach_who_is_asked_later():
 
 def test_together_with_networks_that_train_as_one():
     pytest.importorskip("torch")
-    from consilience.core.checks.example_parties import networks
+    from consilience.methods.checks import networks
 
     protocol = ensemble_distillation(aggregate=avg(), rounds=2, participation=2)
     parties, public = networks()

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from consilience.core.checks import PROTOCOL_CASES, check_protocol
-from consilience.core.checks.example_parties import networks
+from consilience.core.checks import PROTOCOL_CASES
+from consilience.core.checks.protocol import check_case
 from consilience.core.protocols import PROTOCOLS, PYTHON_ONLY
+from consilience.methods.checks import networks
 
 
 @pytest.mark.parametrize("name", PROTOCOL_CASES)
@@ -14,13 +15,13 @@ def test_the_contract(name: str) -> None:
     case = PROTOCOL_CASES[name]
     if case.parties is networks:
         pytest.importorskip("torch")
-    check_protocol(case.protocol, parties=case.parties, all_needed=case.all_needed)
+    check_case(case)
 
 
 @pytest.mark.slow
 def test_the_contract_over_processes() -> None:
     case = PROTOCOL_CASES["ensemble_distillation"]
-    check_protocol(case.protocol, parties=case.parties, processes=True)
+    check_case(case, processes=True)
 
 
 def test_no_protocol_is_missing() -> None:

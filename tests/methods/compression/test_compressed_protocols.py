@@ -9,9 +9,7 @@ import pytest
 
 from consilience import Federation, LocalNetwork
 from consilience.core.aggregation import Deregularization
-from consilience.core.checks import check_protocol, regressors
-from consilience.core.checks.example_parties import model_senders as agents
-from consilience.core.checks.example_parties import networks
+from consilience.core.checks import PROTOCOL_CASES, check_protocol, regressors
 from consilience.core.errors import InvalidInput, KnowledgeRefused
 from consilience.core.messages.replies import Predictions, Receipt
 from consilience.core.messages.schema import Agreement
@@ -19,6 +17,8 @@ from consilience.core.messages.wire import decode, encode
 from consilience.core.protocols import iterative_distillation, local_only
 from consilience.core.tasks.predictions import Distill, FitPrivate, PredictPublic
 from consilience.core.tasks.requests import open_request, sent_through, write_request
+from consilience.methods.checks import model_senders as agents
+from consilience.methods.checks import networks
 from consilience.methods.compression.codec import chain, float16, quantized, zstd
 from consilience.methods.compression.numbers import BLOCK, decode_numbers, encode_numbers
 from consilience.methods.compression.stage import Compressed, Compression
@@ -255,3 +255,12 @@ def test_a_request_may_not_hide_nan():
     tasks, header = Compression(zstd()).send((task,), AGREED)
     with pytest.raises(KnowledgeRefused, match="targets holds NaN"):
         header.open(tasks, AGREED)
+
+
+@pytest.mark.parametrize("name", [n for n in PROTOCOL_CASES if "," not in n and n != "local_only"])
+def test_compression_without_loss_changes_nothing(name: str) -> None:
+    """Of any protocol, also where a message cannot be without its arrays, such as a basis of class sums."""
+    case = PROTOCOL_CASES[name]
+    if case.parties is networks:
+        pytest.importorskip("torch")
+    assert replace(case, protocol=case.protocol.compressed(zstd())).run().equals(case.straight)

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from consilience import Federation, LocalNetwork
-from consilience.core.checks.example_parties import networks
 from consilience.core.messages.replies import Failure
 from consilience.core.messages.schema import Public
+from consilience.methods.checks import networks
 from consilience.methods.parameters.federated_averaging import federated_averaging
 from consilience.methods.parameters.federated_dynamics import federated_dynamics
 from consilience.methods.parameters.tasks import TrainDynamically

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from consilience import Federation
-from consilience.core.checks.example_parties import networks
+from consilience.methods.checks import networks
 from consilience.methods.parameters.federated_averaging import (
     federated_averaging,
     federated_proximal,

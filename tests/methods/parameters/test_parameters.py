@@ -12,12 +12,12 @@ from sklearn.ensemble import RandomForestRegressor
 from sklearn.tree import DecisionTreeClassifier
 
 from consilience import Federation, Party
-from consilience.core.checks.example_models import normalised_network as network
-from consilience.core.checks.example_parties import networks
 from consilience.core.errors import InvalidInput, KnowledgeRefused, RunFailed
 from consilience.core.learners import as_learner, make
 from consilience.core.messages.replies import Replies
 from consilience.core.protocols import local_only
+from consilience.methods.checks import networks
+from consilience.methods.checks import normalised_network as network
 from consilience.methods.functional_boosting.protocol import functional_gradient_boosting
 from consilience.methods.model_exchange.protocols import alternating_distillation
 from consilience.methods.model_exchange.signed_ensemble import SignedEnsemble

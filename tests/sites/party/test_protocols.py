@@ -27,12 +27,13 @@ from consilience.core.checks import (
     check_network,
     classifiers,
 )
-from consilience.core.checks.example_parties import NAMES, networks
+from consilience.core.checks.example_parties import NAMES
 from consilience.core.messages.replies import Metrics, Predictions
 from consilience.core.messages.schema import Public
 from consilience.core.networks import Network
 from consilience.core.tasks.lifecycle import Checkpoint, Restore
 from consilience.core.tasks.predictions import FitPrivate, PredictPublic
+from consilience.methods.checks import networks
 from consilience.sites.party import AUDIT, read_log
 from helpers.party_sites import SiteNetwork
 

@@ -16,7 +16,7 @@ from consilience.core.aggregation.density_ratio import *
 from consilience.core.aggregation.deregularization import Deregularization
 from consilience.core.aggregation.regression import *
 from consilience.core.aggregation.target_updates import ConsensusUpdate, anderson, damped, replace
-from consilience.core.registry import Registry, registered_modules
+from consilience.core.registry import Registry, named, registered_modules
 
 __all__ = [
     "AGGREGATORS",
@@ -42,7 +42,7 @@ _OWN: tuple[ModuleType, ...] = (classification, reliability, regression, choosin
 def _aggregators() -> Mapping[str, Callable[..., Aggregator]]:
     modules = (*_OWN, *registered_modules("consilience.aggregators"))
     factories = [getattr(module, name) for module in modules for name in module.__all__]
-    return {make().name: make for make in factories}
+    return named(((make().name, make) for make in factories), what="aggregator")
 
 
 AGGREGATORS: Mapping[str, Callable[..., Aggregator]] = Registry(_aggregators)

@@ -11,7 +11,6 @@ from consilience.core.checks.aggregator import AGGREGATOR_CHECKS, check_aggregat
 from consilience.core.checks.example_parties import (
     PROTOCOL_CASES,
     classifiers,
-    model_senders,
     regressors,
 )
 from consilience.core.checks.learner import LEARNER_CHECKS, check_learner
@@ -33,6 +32,5 @@ __all__ = [
     "check_network",
     "check_protocol",
     "classifiers",
-    "model_senders",
     "regressors",
 ]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -113,12 +112,3 @@ class Slow(Linear):
         time.sleep(self.seconds)
         self.seconds = 0.0
         return super().predict(X)
-
-
-def normalised_network(input_shape: tuple[int, ...], n_outputs: int) -> Any:
-    """Build a torch network of two layers with batch normalisation between them."""
-    from torch import nn
-
-    return nn.Sequential(
-        nn.Linear(input_shape[0], 4), nn.BatchNorm1d(4), nn.ReLU(), nn.Linear(4, n_outputs)
-    )

@@ -38,7 +38,7 @@ def check_protocol(
             ``ensemble_distillation(aggregate=uwa(), rounds=3)``.
         parties: makes parties that the protocol can work with, and public data, such as
             :func:`~consilience.core.checks.classifiers`, :func:`~consilience.core.checks.regressors`, or
-            :func:`~consilience.core.checks.model_senders`, who exchange models and have no public data.
+            :func:`consilience.methods.checks.model_senders`, who exchange models and have no public data.
         all_needed: whether no party may be missing, as in a ring: one that drops out then has to end the run.
         processes: also run over worker processes, which takes seconds; needs models that can be sent
             to another process and, in a script, ``if __name__ == "__main__":``.
@@ -46,7 +46,11 @@ def check_protocol(
     Raises:
         AssertionError: at the first check that does not hold.
     """
-    case = ProtocolCase(protocol, parties, all_needed)
+    check_case(ProtocolCase(protocol, parties, all_needed), processes=processes)
+
+
+def check_case(case: ProtocolCase, *, processes: bool = False) -> None:
+    """Check that a protocol keeps the contract, as :func:`check_protocol` does, with all that a case says."""
     for check in PROTOCOL_CHECKS:
         check(case)
     if processes:

@@ -9,7 +9,6 @@ from typing import Any
 
 from consilience.core.checks.expectations import same_bits
 from consilience.core.federation.federation import Federation
-from consilience.core.messages.replies import SharedModel
 from consilience.core.messages.schema import Public
 from consilience.core.messages.wire import encode
 from consilience.core.networks import LocalNetwork, Network
@@ -17,7 +16,6 @@ from consilience.core.party.party import Party
 from consilience.core.protocols import Protocol, Round
 from consilience.core.validation.arrays import Array
 from consilience.core.validation.printing import prints_no_rows
-from consilience.models.files.transfer import unpack
 
 MakeParties = Callable[[], tuple[list[Party], Public]]
 """Makes fresh parties and their public data, the same every time."""
@@ -31,11 +29,13 @@ class ProtocolCase:
         protocol: bound to its options.
         parties: makes the parties and the public data anew.
         all_needed: whether no party may be missing.
+        comparable: of a state's memory and rows, what two runs are compared by, where its bytes say more.
     """
 
     protocol: Protocol
     parties: MakeParties
     all_needed: bool = False
+    comparable: Callable[[Any, Array], Any] = lambda memory, X: memory
 
     @property
     def inputs(self) -> Array:
@@ -65,7 +65,9 @@ class ProtocolCase:
         """Collect what is compared of a run that has ended on ``network``."""
         X = self.inputs
         models = {name: model.learner.predict(X) for name, model in network.models().items()}
-        states = [encode([replace(r.state, memory=_comparable(r.state.memory, X))]) for r in rounds]
+        states = [
+            encode([replace(r.state, memory=self.comparable(r.state.memory, X))]) for r in rounds
+        ]
         return ProtocolRun(rounds, states, models)
 
 
@@ -92,15 +94,6 @@ class ProtocolRun:
             and self.models.keys() == other.models.keys()
             and all(same_bits(self.models[name], other.models[name]) for name in self.models)
         )
-
-
-def _comparable(memory: Any, X: Array) -> Any:
-    """Replace models by their predictions: in their bytes stand addresses and times."""
-    if isinstance(memory, SharedModel):
-        return unpack(memory.about, memory.data).predict(X)
-    if isinstance(memory, Mapping):
-        return {name: _comparable(held, X) for name, held in memory.items()}
-    return memory
 
 
 def _same_teacher(one: Round, other: Round) -> bool:

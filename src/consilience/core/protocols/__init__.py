@@ -19,18 +19,16 @@ from consilience.core.protocols.iterative_distillation import (
     iterative_distillation as iterative_distillation,
 )
 from consilience.core.protocols.local_only import local_only as local_only
-from consilience.core.registry import Registry, registered_modules
+from consilience.core.registry import Registry, named, registered_modules
 
 
 @cache
 def _all() -> tuple[ProtocolFactory[...], ...]:
     modules = (sys.modules[__name__], *registered_modules("consilience.protocols"))
-    found = {
-        value.name: value
-        for module in modules
-        for value in vars(module).values()
-        if isinstance(value, ProtocolFactory)
-    }
+    factories = (value for module in modules for value in vars(module).values())
+    found = named(
+        ((one.name, one) for one in factories if isinstance(one, ProtocolFactory)), what="protocol"
+    )
     return tuple(found[name] for name in sorted(found))
 
 

@@ -5,15 +5,21 @@ import gc
 import io
 import os
 import sys
-from importlib.metadata import entry_points
 
+from consilience.core.errors import ConsilienceError
+from consilience.core.registry import registered_names, registered_object
 from consilience.lab.cli.commands import app
 from consilience.lab.cli.console import spelt_out
 
 __all__ = ["app", "main"]
 
-for _point in entry_points(group="consilience.commands"):  # of packages that are installed
-    _point.load()(app)
+_COMMANDS = "consilience.commands"
+
+for _name in registered_names(_COMMANDS):  # of packages that are installed
+    try:
+        registered_object(_COMMANDS, _name)(app)
+    except ConsilienceError as _error:  # the other commands work without it
+        print(f"warning: {_error}", file=sys.stderr)
 
 codecs.register_error("consilience.spelt", spelt_out)
 

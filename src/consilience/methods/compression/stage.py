@@ -14,8 +14,8 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, get_args, get_origin, get_type_hints
 
@@ -45,12 +45,14 @@ class Compressed(Brief):
         data: the bytes, shape ``(n_bytes,)``, uint8: tables first, then other arrays in their order.
         shapes: shapes of the other arrays.
         notes: notes of the replies that were left out.
+        whole: positions of the messages before it that have their arrays in place.
     """
 
     size: int
     data: Array
     shapes: tuple[tuple[int, ...], ...] = ()
     notes: tuple[str, ...] = ()
+    whole: tuple[int, ...] = ()
 
 
 def lossy_forms(kind: type[Any]) -> Mapping[str, str]:
@@ -59,17 +61,33 @@ def lossy_forms(kind: type[Any]) -> Mapping[str, str]:
     return forms
 
 
-def take_arrays(
-    codec: Codec, messages: Sequence[Any]
-) -> tuple[tuple[Any, ...], bytes, tuple[tuple[int, ...], ...]]:
+@dataclass(frozen=True)
+class Taken:
+    """What is left of messages, and what was taken out of them.
+
+    Attributes:
+        left: the messages, with empty arrays in the places of those that were taken out.
+        content: bytes of the arrays.
+        shapes: shapes of the arrays.
+        whole: positions of the messages that stay as they are.
+    """
+
+    left: tuple[Any, ...]
+    content: bytes
+    shapes: tuple[tuple[int, ...], ...]
+    whole: tuple[int, ...]
+
+
+class _StaysWhole(Exception):
+    """A message cannot be without its arrays: its class checks them when it is made."""
+
+
+def take_arrays(codec: Codec, messages: Sequence[Any]) -> Taken:
     """Take all arrays but tables out of messages, as far as a codec compresses them.
 
     Args:
         codec: the settings.
         messages: tasks or replies.
-
-    Returns:
-        The messages with empty arrays in their places; the bytes of the arrays; their shapes.
 
     Raises:
         InvalidInput: a number is beyond the range of the codec.
@@ -82,12 +100,32 @@ def take_arrays(
         shapes.append(values.shape)
         return np.zeros((0,) * max(values.ndim, 1), dtype=values.dtype)
 
-    left = tuple(_walk(codec, one, take) for one in messages)
-    return left, b"".join(content), tuple(shapes)
+    left, whole = list[Any](), list[int]()
+    for position, one in enumerate(messages):
+        before = len(content)
+        try:
+            left.append(_walk(codec, one, take, _emptied))
+        except _StaysWhole:
+            del content[before:], shapes[before:]
+            left.append(one)
+            whole.append(position)
+    return Taken(tuple(left), b"".join(content), tuple(shapes), tuple(whole))
+
+
+def _emptied(message: Any, **changed: Any) -> Any:
+    """Make a message with empty arrays, or raise :class:`_StaysWhole`."""
+    try:
+        return replace(message, **changed)
+    except Exception as error:  # the checks of a message may raise anything
+        raise _StaysWhole from error
 
 
 def put_arrays(
-    codec: Codec, messages: Sequence[Any], content: bytes, shapes: Sequence[tuple[int, ...]]
+    codec: Codec,
+    messages: Sequence[Any],
+    content: bytes,
+    shapes: Sequence[tuple[int, ...]],
+    whole: Container[int] = (),
 ) -> tuple[Any, ...]:
     """Put arrays back that :func:`take_arrays` took out.
 
@@ -96,6 +134,7 @@ def put_arrays(
         messages: tasks or replies, with empty arrays in the places of those that were taken out.
         content: bytes of the arrays.
         shapes: shapes of the arrays.
+        whole: positions of the messages that have theirs.
 
     Raises:
         KnowledgeRefused: shapes and bytes do not fit the messages, or a number is NaN or infinite.
@@ -113,7 +152,10 @@ def put_arrays(
         position = end
         return values.reshape(shape)
 
-    restored = tuple(_walk(codec, one, put) for one in messages)
+    restored = tuple(
+        one if position in whole else _walk(codec, one, put)
+        for position, one in enumerate(messages)
+    )
     if remaining or position != len(content):
         raise KnowledgeRefused(f"{len(content) - position} bytes too many")
     return restored
@@ -124,6 +166,7 @@ def measure_arrays(
     messages: Sequence[Any],
     shapes: Sequence[tuple[int, ...]],
     most: Sequence[int | None] | None = None,
+    whole: Container[int] = (),
 ) -> tuple[int, int]:
     """Compute the bytes of the arrays that :func:`put_arrays` would put back, without making one.
 
@@ -132,6 +175,7 @@ def measure_arrays(
         messages: tasks or replies, with empty arrays in the places of those that were taken out.
         shapes: shapes of the arrays.
         most: for each message the numbers that an array of it may have at most; ``None`` where nobody knows.
+        whole: positions of the messages that have their arrays.
 
     Returns:
         Bytes of the arrays before zstd, and in memory once they are decoded.
@@ -153,8 +197,10 @@ def measure_arrays(
         decoded += count * empty.dtype.itemsize
         return empty
 
-    for one, largest in zip(messages, most or [None] * len(messages), strict=True):
-        _walk(codec, one, partial(measure, largest))
+    largest = most or [None] * len(messages)
+    for position, one in enumerate(messages):
+        if position not in whole:
+            _walk(codec, one, partial(measure, largest[position]))
     if remaining:
         raise KnowledgeRefused(f"{len(remaining)} arrays too many")
     return encoded, decoded
@@ -175,8 +221,20 @@ def _settings(codec: Codec, lossy: bool) -> Codec:
     return Codec(bits=codec.bits if lossy else 0, level=codec.level)
 
 
-def _walk(codec: Codec, value: Any, change: Callable[[Array, bool], Array]) -> Any:
-    """A copy of a message with ``change(array, lossy)`` in place of the arrays that a codec compresses."""
+def _walk(
+    codec: Codec,
+    value: Any,
+    change: Callable[[Array, bool], Array],
+    make: Callable[..., Any] = replace,
+) -> Any:
+    """A copy of a message with ``change(array, lossy)`` in place of the arrays that a codec compresses.
+
+    Args:
+        codec: the settings.
+        value: the message.
+        change: makes the array in place of another.
+        make: makes a message of one and of its changed fields.
+    """
 
     def changed(item: Any, form: str | None) -> Any:
         if isinstance(item, np.ndarray):
@@ -190,9 +248,7 @@ def _walk(codec: Codec, value: Any, change: Callable[[Array, bool], Array]) -> A
             return {name: changed(one, None) for name, one in item.items()}
         if REGISTRY.get(type(item).__name__) is type(item):
             forms = lossy_forms(type(item))
-            return replace(
-                item, **{name: changed(one, forms.get(name)) for name, one in fields(item)}
-            )
+            return make(item, **{name: changed(one, forms.get(name)) for name, one in fields(item)})
         return item
 
     return changed(value, None)
@@ -263,7 +319,7 @@ def read_content(
     Raises:
         KnowledgeRefused: they cannot be read, or become too much.
     """
-    encoded, decoded = measure_arrays(codec, messages, given.shapes, most)
+    encoded, decoded = measure_arrays(codec, messages, given.shapes, most, given.whole)
     allowed = _SMALL + _MOST_RATIO * len(given.data)
     if decoded > allowed:
         raise KnowledgeRefused(
@@ -278,20 +334,25 @@ def read_content(
 
 
 def write_content(
-    codec: Codec, content: bytes, messages: Sequence[Any], shapes: Sequence[tuple[int, ...]]
-) -> Array:
-    """Compress the bytes of a message, unless the receiver would refuse so few for what they become.
+    codec: Codec, tables: bytes, taken: Taken, messages: Sequence[Any], notes: tuple[str, ...] = ()
+) -> Compressed:
+    """Compress the bytes of messages, unless the receiver would refuse so few for what they become.
 
     Args:
         codec: the settings.
-        content: the bytes.
-        messages: what :func:`take_arrays` left.
-        shapes: shapes of the arrays that it took.
+        tables: bytes of the tables.
+        taken: what was taken out of the messages beside.
+        messages: what is left of these, without tables.
+        notes: of the replies that were left out.
     """
+    content = tables + taken.content
     data = compress(codec, content)
-    if measure_arrays(codec, messages, shapes)[1] > _SMALL + _MOST_RATIO * len(data):
-        return np.frombuffer(content, dtype=np.uint8)
-    return data
+    decoded = measure_arrays(codec, messages, taken.shapes, whole=taken.whole)[1]
+    if decoded > _SMALL + _MOST_RATIO * len(data):
+        data = np.frombuffer(content, dtype=np.uint8)
+    return Compressed(
+        size=len(content), data=data, shapes=taken.shapes, notes=notes, whole=taken.whole
+    )
 
 
 # --- both ends ------------------------------------------------------------------------------------------
@@ -320,8 +381,8 @@ class Compression(Stage):
             InvalidInput: the codec is not for tables of this kind.
         """
         codec = self.codec
-        left, content, shapes = take_arrays(codec, tasks)
-        emptied, written = list(left), b""
+        taken = take_arrays(codec, tasks)
+        emptied, written = list(taken.left), b""
         for i, task in enumerate(tasks):
             if table := task_table(codec, task, agreement):
                 name, coder = table
@@ -331,13 +392,11 @@ class Compression(Stage):
                 written += table_bytes
                 emptied[i] = replace(emptied[i], **{name: np.zeros((0, 0), dtype=values.dtype)})
         replied = any(_may_compress(codec, task.reply_type) for task in tasks)
-        if not (written or shapes or replied):
+        if not (written or taken.shapes or replied):
             return None
         arrays = None
-        if written or shapes:
-            whole = written + content
-            data = write_content(codec, whole, emptied, shapes)
-            arrays = Compressed(size=len(whole), data=data, shapes=shapes)
+        if written or taken.shapes:
+            arrays = write_content(codec, written, taken, emptied)
         return tuple(emptied), CompressedRequest(codec=codec.settings, arrays=arrays)
 
     def receive(
@@ -363,7 +422,7 @@ class Compression(Stage):
             if coder is not None:
                 values, content = coder.read(content)
                 made[i] = _table_reply(task, values, party, given.notes, agreement)
-        others = iter(put_arrays(self.codec, plain, content, given.shapes))
+        others = iter(put_arrays(self.codec, plain, content, given.shapes, given.whole))
         return tuple(made[i] if i in made else next(others) for i in range(len(tasks)))
 
 
@@ -402,7 +461,7 @@ class CompressedRequest(Header):
             if not np.isfinite(values).all():
                 raise KnowledgeRefused(f"{name} holds NaN or infinite numbers")
             restored[i] = replace(tasks[i], **{name: values})
-        return put_arrays(codec, restored, content, given.shapes)
+        return put_arrays(codec, restored, content, given.shapes, given.whole)
 
     def seal(
         self, tasks: tuple[Any, ...], replies: tuple[Any, ...], *, party: str, agreement: Agreement
@@ -429,12 +488,10 @@ class CompressedRequest(Header):
             else:
                 written += coder.write(reply.values)
                 notes += getattr(reply, "notes", ())
-        left, content, shapes = take_arrays(codec, others)
-        if len(others) == len(replies) and not shapes:
+        taken = take_arrays(codec, others)
+        if len(others) == len(replies) and not taken.shapes:
             return replies
-        whole = written + content
-        data = write_content(codec, whole, left, shapes)
-        return (*left, Compressed(size=len(whole), data=data, shapes=shapes, notes=tuple(notes)))
+        return (*taken.left, write_content(codec, written, taken, taken.left, tuple(notes)))
 
 
 def _table_reply(
