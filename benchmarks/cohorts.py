@@ -32,10 +32,11 @@ from torch.func import functional_call, grad, stack_module_state, vmap
 from torch.nn import functional as F
 
 from consilience import Federation, Party, avg, ensemble_distillation
-from consilience.core.learners import as_learner, make
+from consilience.core.learners import as_learner
 from consilience.core.messages.schema import Public
 from consilience.core.networks import LocalNetwork
 from consilience.lab.data import load
+from consilience.models import make
 from consilience.models.torch.batched import engine as batched
 from consilience.models.torch.batched.vmap import Vmapped
 from consilience.models.torch.batching import BatchScheduler

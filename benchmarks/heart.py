@@ -27,11 +27,11 @@ from rivals import digest
 
 from consilience import Federation, Frozen, Party, ensemble_distillation
 from consilience.core.aggregation import AGGREGATORS
-from consilience.core.learners import make
 from consilience.core.metrics.metrics import classification_metrics, row_losses
 from consilience.core.numerics.randomness import stream
 from consilience.core.protocols import local_only
 from consilience.lab.data import load
+from consilience.models import make
 from consilience.tables.splits import take_public
 from consilience_papers.study import Study
 

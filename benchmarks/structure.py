@@ -101,7 +101,7 @@ ALLOWED = {
     "models": ("core",),
     "methods": ("core", "models"),
     "tables": ("core", "models"),
-    "privacy": ("core", "methods"),
+    "privacy": ("core", "methods", "models"),  # training with noise changes the steps of a model
     "lab": ("core", "models", "methods", "privacy", "tables"),
     "sites": (
         *("core", "models", "methods", "privacy", "tables"),

@@ -15,7 +15,7 @@ from consilience.core.errors import (
     RunFailed,
     nearest,
 )
-from consilience.core.learners import ForeignCode
+from consilience.models import ForeignCode
 
 
 @pytest.mark.parametrize("kind", [InvalidInput, KnowledgeRefused, QuorumLost, RunFailed])

@@ -48,11 +48,8 @@ from consilience.core.federation.federation import (
 from consilience.core.federation.history import (
     History as History,
 )
-from consilience.core.learners import (
-    KernelRidge as KernelRidge,
-    Model as Model,
-    as_learner as as_learner,
-)
+from consilience.core.learners import Model as Model, as_learner as as_learner
+from consilience.models.kernel_ridge import KernelRidge as KernelRidge
 from consilience.models.fixed import (
     Frozen as Frozen,
 )

@@ -93,7 +93,9 @@ def test_a_broken_package_takes_no_command_away(tmp_path: Path) -> None:
     info = tmp_path / "broken-1.dist-info"
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: broken\nVersion: 1\n")
-    (info / "entry_points.txt").write_text("[consilience.commands]\nmine = no_such_module:plug_in\n")
+    (info / "entry_points.txt").write_text(
+        "[consilience.commands]\nmine = no_such_module:plug_in\n"
+    )
     done = subprocess.run(
         [str(Path(sys.executable).with_name("consilience")), "--version"],
         env={**os.environ, "PYTHONPATH": str(tmp_path)},

@@ -17,10 +17,11 @@ from consilience.core.aggregation import mean
 from consilience.core.checks import check_learner, check_protocol, regressors
 from consilience.core.errors import InvalidInput
 from consilience.core.federation.forming import negotiate
-from consilience.core.learners import KernelRidge, as_learner
+from consilience.core.learners import as_learner
 from consilience.core.messages.schema import Public
 from consilience.core.protocols import ensemble_distillation
 from consilience.core.tasks.lifecycle import Describe
+from consilience.models import KernelRidge
 from consilience.models.kernel_ridge import GRID
 
 RNG = np.random.default_rng(0)

@@ -12,8 +12,9 @@ import pytest
 from sklearn.datasets import load_digits
 
 from consilience.core.errors import InvalidInput
-from consilience.core.learners import LEARNERS, Learner, as_learner, make
+from consilience.core.learners import Learner, as_learner
 from consilience.core.learners.sklearn.learner import SklearnLearner
+from consilience.models import LEARNERS, make
 
 DIGITS, LABELS = load_digits(return_X_y=True)
 IMAGES = DIGITS.reshape(-1, 8, 8) / 16
@@ -186,7 +187,7 @@ def test_whether_a_preset_can_be_saved_is_known_without_the_library_that_does_it
         "mlp-sklearn",
     ]
     code = (
-        "import sys; from consilience.core.learners import make;"
+        "import sys; from consilience.models import make;"
         f"[make(name).check_saving() for name in {names}]; assert 'skops' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
@@ -195,7 +196,7 @@ def test_whether_a_preset_can_be_saved_is_known_without_the_library_that_does_it
 def test_saving_a_model_imports_no_other_library() -> None:
     """skops by itself would import PyTorch; nothing that it was kept from stays out of reach."""
     code = (
-        "import sys; from consilience.core.learners import make; "
+        "import sys; from consilience.models import make; "
         "from consilience.models.files.store import blob_of; "
         "model = make('naive-bayes').model; blob_of({'models': [model]}, given=model, where='');"
         "assert 'skops.io' in sys.modules and not {'torch', 'xgboost', 'lightgbm'} & set(sys.modules);"

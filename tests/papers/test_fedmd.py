@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from consilience.core.errors import InvalidInput
-from consilience.core.learners import TorchRecipe
+from consilience.models import TorchRecipe
 from consilience_papers.park2023.fedmd import (
     NETWORKS,
     NeuralNetwork,

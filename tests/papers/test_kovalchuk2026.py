@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from consilience.core.learners import make
+from consilience.models import make
 from consilience_papers.kovalchuk2026 import densities, problems, tables, teachers, traffic, trials
 from consilience_papers.kovalchuk2026.grid import METHODS, Grid
 from consilience_papers.kovalchuk2026.problems import HOLDERS, OURS, SIZES

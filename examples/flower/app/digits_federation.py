@@ -13,8 +13,8 @@ from flwr.serverapp import Grid, ServerApp
 from sklearn.datasets import load_digits
 
 from consilience import Federation, Party, ensemble_distillation, uwa
-from consilience.core.learners import make
 from consilience.core.messages.schema import Public
+from consilience.models import make
 from consilience.sites.transport.flower.client_app import party_app
 from consilience.sites.transport.flower.network import FlowerNetwork
 

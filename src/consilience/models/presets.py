@@ -9,6 +9,7 @@ from functools import cache
 from typing import Any
 
 from consilience.core.errors import InvalidInput, MissingExtra, nearest
+from consilience.core.learners import Learner, as_learner
 from consilience.core.validation.labels import Kind
 from consilience.models.files.trust import (
     ForeignCode,
@@ -42,7 +43,7 @@ class LearnerEntry:
     extra: str | None = None
 
     def parameters(self) -> tuple[str, ...]:
-        """The names that :func:`consilience.core.learners.make` takes for it, imported to find out."""
+        """The names that :func:`make` takes for it, imported to find out."""
         return tuple(dict.fromkeys((*_parameters(self.load()), *self.defaults)))
 
     def load(self) -> Any:
@@ -266,6 +267,48 @@ LEARNERS: dict[str, LearnerEntry] = {
     ),
 }
 """The presets. Those that are not for texts take flat rows and images alike."""
+
+
+def make(
+    name: str,
+    *,
+    kind: Kind | None = None,
+    recipe: TorchRecipe | Mapping[str, Any] | None = None,
+    **parameters: Any,
+) -> Learner:
+    """The learner that a configuration file names.
+
+    Args:
+        name: a preset of :data:`LEARNERS`, or ``"package.module:Class"`` of an estimator of scikit-learn,
+            XGBoost, LightGBM or consilience; of anything else inside of :func:`trusting` alone, since names
+            come from files as a rule. A class of your own can be given to :func:`as_learner` as an object.
+        kind: as for :func:`as_learner`.
+        recipe: how to train a torch model; a table of :class:`TorchRecipe`'s fields will do.
+        parameters: of the model; those of a preset with transformers in front go to the model.
+
+    Raises:
+        InvalidInput: unknown name or parameter, with the nearest known one.
+        ForeignCode: an import path that leads elsewhere; it was not imported.
+        MissingExtra: the model's library is not installed.
+
+    >>> make("random-forest", n_estimators=5).model
+    RandomForestClassifier(n_estimators=5)
+    """
+    if kind is not None and name in LEARNERS and "kind" in LEARNERS[name].parameters():
+        parameters["kind"] = kind
+    return as_learner(model_of(name, parameters), kind=kind, recipe=recipe)
+
+
+def foreign_code(name: str, parameters: Mapping[str, Any]) -> tuple[ForeignCode, ...]:
+    """Find all that :func:`make` refuses to import outside of :func:`trusting`.
+
+    Raises:
+        InvalidInput, MissingExtra: as :func:`make`, where there is nothing of that kind.
+    """
+    if not (found := tuple(named_code(name, parameters))):
+        with trusting(False):
+            make(name, **parameters)
+    return found
 
 
 _OURS = frozenset(entry.target for entry in LEARNERS.values())

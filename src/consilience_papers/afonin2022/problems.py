@@ -15,13 +15,14 @@ from typing import Any
 
 import numpy as np
 
-from consilience.core.learners import Learner, make
+from consilience.core.learners import Learner
 from consilience.core.numerics.randomness import stream
 from consilience.core.party.party import Party
 from consilience.core.validation.arrays import Array
 from consilience.core.validation.labels import Kind
 from consilience.lab.data import load
 from consilience.lab.data.partition import iid, mixing
+from consilience.models.presets import make
 
 DIMENSIONS = 100
 """d of the toy problem, which has n = 1.5 d rows."""

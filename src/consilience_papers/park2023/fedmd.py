@@ -35,10 +35,11 @@ import numpy as np
 from consilience.core.aggregation import mean
 from consilience.core.errors import InvalidInput
 from consilience.core.federation.federation import Federation
-from consilience.core.learners import TorchRecipe, make
 from consilience.core.party.party import Party
 from consilience.core.protocols import Protocol, ensemble_distillation, local_only
 from consilience.core.validation.arrays import Array
+from consilience.models.presets import make
+from consilience.models.torch.recipe import TorchRecipe
 
 
 @dataclass(frozen=True)
@@ -46,7 +47,7 @@ class NeuralNetwork:
     """A network with the ways to train it.
 
     Attributes:
-        preset: its name among :data:`consilience.core.learners.LEARNERS`.
+        preset: its name among :data:`consilience.models.LEARNERS`.
         central: how it is trained on all rows at once, in its ``first_epochs``.
         federated: how a client trains it: ``first_epochs`` in line 1, ``distill_epochs`` in line 4,
             ``epochs`` in line 5.

@@ -18,12 +18,13 @@ from typing import Any
 
 import numpy as np
 
-from consilience.core.learners import Learner, make
+from consilience.core.learners import Learner
 from consilience.core.numerics.randomness import stream
 from consilience.core.party.party import Party
 from consilience.core.validation.arrays import Array
 from consilience.lab.data import load, partition
 from consilience.methods.functional_boosting.boosted import Boosted
+from consilience.models.presets import make
 
 PUBLIC = {"mnist": "fashion-mnist", "fashion-mnist": "mnist", "cifar-10": "cifar-100"}
 """Data set to the one whose images are public."""

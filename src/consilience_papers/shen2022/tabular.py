@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from sklearn.metrics import roc_auc_score
 
 from consilience.core.federation.federation import Federation
-from consilience.core.learners import Learner, make
+from consilience.core.learners import Learner
 from consilience.core.numerics.randomness import stream
 from consilience.core.party.party import Party
 from consilience.core.protocols import local_only
@@ -20,6 +20,7 @@ from consilience.core.validation.arrays import Array
 from consilience.lab.data import Dataset, load, partition, take_public
 from consilience.methods.functional_boosting.boosted import Boosted
 from consilience.methods.functional_boosting.protocol import functional_gradient_boosting
+from consilience.models.presets import make
 from consilience_papers.comparisons import differs, said, standard_error
 from consilience_papers.exhibit import Claim, Exhibit
 from consilience_papers.study import Study

@@ -30,7 +30,8 @@ from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
 from consilience import Federation, Party, auto, avg, ensemble_distillation, mean
 from consilience.core.errors import InvalidInput
 from consilience.core.federation.history import History
-from consilience.core.learners import as_learner, make
+from consilience.core.learners import as_learner
+from consilience.models import make
 from consilience.models.torch.recipe import TorchRecipe
 
 RNG = np.random.default_rng(0)

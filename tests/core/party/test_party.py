@@ -15,9 +15,9 @@ from sklearn.preprocessing import StandardScaler
 from consilience import Federation, Party
 from consilience.core.errors import InvalidInput, RunFailed
 from consilience.core.federation.forming import negotiate
-from consilience.core.learners import KernelRidge
 from consilience.core.messages.schema import Public
 from consilience.core.tasks.lifecycle import Describe
+from consilience.models import KernelRidge
 from helpers.stub_models import Share
 
 RNG = np.random.default_rng(0)

@@ -80,8 +80,8 @@ def test_types_are_those_that_a_file_can_spell(value: object, hint: object, fits
     [
         (int | float | None, "a whole number, or a number"),
         (Literal["a", "b"], "'a' or 'b'"),
-        (Mapping[str, float], "a table of names and values, such as { a = 1, b = 2 }"),
-        (Sequence[int], "a list"),
+        (Mapping[str, float], "a table that gives each name a number"),
+        (Sequence[int], "a list, each item a whole number"),
         (Aggregator, "a Aggregator"),
     ],
 )

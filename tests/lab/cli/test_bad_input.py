@@ -62,7 +62,7 @@ BAD_SETTINGS = {
     "bad value of a partition's option": (
         "partition.per_party=two",
         "per_party is 'two'",
-        "integer",
+        "whole number",
     ),
     "impossible partition": ("partition.per_party=11", "11 classes per party", "10 classes"),
     "bad quorum": ("network.quorum=0", "quorum is 0", "share"),

@@ -9,11 +9,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from consilience.core.learners import make
 from consilience.core.party.mixed_model import MixedModel
 from consilience.lab.cli.predict import kept
 from consilience.lab.data import load
 from consilience.lab.experiments import gather, read_spec, start, stored_spec
+from consilience.models import make
 from helpers.command_line import Call
 
 pytestmark = pytest.mark.usefixtures("sketched")

@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 
 from consilience.core.errors import InvalidInput
-from consilience.core.learners import ForeignCode, trusting
 from consilience.lab.config.experiment import Spec
 from consilience.lab.experiments import gather, parse_spec, start
 from consilience.lab.experiments.run import resume
@@ -21,6 +20,7 @@ from consilience.lab.report.page import write_report
 from consilience.lab.report.reading import read_results
 from consilience.lab.runs.folder import LEDGER
 from consilience.lab.runs.ledger import Ledger
+from consilience.models import ForeignCode, trusting
 
 pytestmark = pytest.mark.usefixtures("sketched")
 

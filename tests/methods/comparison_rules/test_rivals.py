@@ -15,7 +15,6 @@ from sklearn.naive_bayes import GaussianNB
 from consilience import Federation, Party, density_ratio, ensemble_distillation
 from consilience.core.errors import InvalidInput
 from consilience.core.federation.forming import negotiate
-from consilience.core.learners import make
 from consilience.core.messages.replies import Predictions, Replies
 from consilience.core.messages.schema import Public
 from consilience.core.tasks.lifecycle import Describe
@@ -23,6 +22,7 @@ from consilience.core.tasks.scores import ComparePublic, CountRows
 from consilience.methods.comparison_rules.rivals import dafkd, fedd3a, fedgo, ratios_alone
 from consilience.methods.comparison_rules.scores import SubspaceLikeness
 from consilience.methods.comparison_rules.tasks import MeasureAngles, TellApart
+from consilience.models import make
 from helpers.replies import replies
 
 RNG = np.random.default_rng(0)

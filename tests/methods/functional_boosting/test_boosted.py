@@ -14,10 +14,11 @@ from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
 from consilience import Federation, Party
 from consilience.core.checks import check_learner
 from consilience.core.errors import InvalidInput, RunFailed
-from consilience.core.learners import KernelRidge, as_learner, make
+from consilience.core.learners import as_learner
 from consilience.core.protocols import local_only
 from consilience.methods.functional_boosting.boosted import Boosted
 from consilience.methods.functional_boosting.losses import ConvexLoss, softmax
+from consilience.models import KernelRidge, make
 
 X, RNG = np.array([[0.0], [1.0]]), np.random.default_rng(0)
 STUMP = {"name": "tree-regressor", "max_depth": 1}

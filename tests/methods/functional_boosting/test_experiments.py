@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from consilience.core.errors import InvalidInput
-from consilience.core.learners import make
 from consilience.lab.experiments import start
 from consilience.lab.report import read_results
+from consilience.models import make
 from helpers.configurations import spec_with
 
 CONFIG = """

@@ -18,7 +18,7 @@ from sklearn.preprocessing import StandardScaler
 
 from consilience import Federation, LocalNetwork, Party
 from consilience.core.errors import InvalidInput, KnowledgeRefused, QuorumLost, RunFailed
-from consilience.core.learners import as_learner, make
+from consilience.core.learners import as_learner
 from consilience.core.messages.replies import Failure, SharedModel
 from consilience.core.messages.schema import Agreement, Public
 from consilience.core.messages.wire import encode
@@ -39,6 +39,7 @@ from consilience.methods.functional_boosting.tasks import (
 )
 from consilience.methods.model_exchange.protocols import averaged_distillation
 from consilience.methods.parameters.federated_averaging import federated_averaging
+from consilience.models import make
 from consilience.models.files.transfer import pack
 
 TWO = np.array([[0.0], [1.0]])

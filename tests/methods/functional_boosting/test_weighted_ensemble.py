@@ -10,10 +10,11 @@ import numpy as np
 import pytest
 
 from consilience.core.errors import InvalidInput, KnowledgeRefused, RunFailed
-from consilience.core.learners import Learner, make
+from consilience.core.learners import Learner
 from consilience.methods.functional_boosting import weighted_ensemble as module
 from consilience.methods.functional_boosting.ensemble_weights import descent_weights, negligible
 from consilience.methods.functional_boosting.weighted_ensemble import WeightedEnsemble
+from consilience.models import make
 from consilience.models.files.transfer import pack
 
 X = np.arange(8.0)[:, None]

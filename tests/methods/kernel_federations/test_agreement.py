@@ -10,10 +10,10 @@ import pytest
 
 from consilience.core.aggregation import Deregularization, anderson, damped
 from consilience.core.federation.federation import Federation
-from consilience.core.learners import KernelRidge
 from consilience.core.party.party import Party
 from consilience.core.protocols import iterative_distillation
 from consilience.methods.kernel_federations import KernelFederation
+from consilience.models import KernelRidge
 
 LAMBDA = 1e-2
 

@@ -12,7 +12,6 @@ from sklearn.linear_model import Ridge
 
 from consilience import Federation, LocalNetwork, Party
 from consilience.core.errors import InvalidInput, KnowledgeRefused, QuorumLost
-from consilience.core.learners import KernelRidge
 from consilience.core.messages.schema import Public
 from consilience.core.messages.wire import decode, encode
 from consilience.core.tasks.lifecycle import Checkpoint, Restore
@@ -21,6 +20,7 @@ from consilience.methods.model_exchange.conjugate_distillation import conjugate_
 from consilience.methods.model_exchange.protocols import alternating_distillation
 from consilience.methods.model_exchange.signed_ensemble import SignedEnsemble
 from consilience.methods.model_exchange.tasks import Products, Residual
+from consilience.models import KernelRidge
 
 RIDGE = 0.4
 SIZES = (4, 6, 5)

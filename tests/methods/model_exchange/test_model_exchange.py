@@ -15,7 +15,6 @@ from sklearn.neighbors import KNeighborsClassifier
 
 from consilience import Federation, LocalNetwork, Model, Party
 from consilience.core.errors import InvalidInput, KnowledgeRefused, QuorumLost, RunFailed
-from consilience.core.learners import KernelRidge, TorchRecipe, make
 from consilience.core.messages.replies import SharedModel
 from consilience.core.messages.schema import Public
 from consilience.core.protocols import ensemble_distillation
@@ -26,6 +25,7 @@ from consilience.methods.model_exchange.protocols import (
     parallel_distillation,
 )
 from consilience.methods.model_exchange.signed_ensemble import SignedEnsemble
+from consilience.models import KernelRidge, TorchRecipe, make
 
 ONE = np.array([[1.0]])
 SCHEMES = {

@@ -11,13 +11,14 @@ from sklearn.ensemble import RandomForestRegressor
 
 from consilience import Federation, LocalNetwork, Party
 from consilience.core.errors import InvalidInput, KnowledgeRefused
-from consilience.core.learners import as_learner, make
+from consilience.core.learners import as_learner
 from consilience.core.messages.replies import Failure
 from consilience.core.messages.schema import Public
 from consilience.core.messages.wire import encode
 from consilience.core.protocols.sampling import participants
 from consilience.methods.parameters.federated_averaging import federated_averaging
 from consilience.methods.parameters.tasks import Architecture, Parameters, SendParameters
+from consilience.models import make
 
 torch = pytest.importorskip("torch")
 nn = torch.nn

@@ -13,13 +13,14 @@ from sklearn.ensemble import RandomForestClassifier
 
 from consilience import Federation, LocalNetwork, Party
 from consilience.core.errors import InvalidInput, QuorumLost
-from consilience.core.learners import as_learner, make
+from consilience.core.learners import as_learner
 from consilience.core.messages.replies import Failure
 from consilience.core.messages.schema import Public
 from consilience.methods.checks import networks
 from consilience.methods.checks import normalised_network as network
 from consilience.methods.parameters.federated_averaging import federated_averaging
 from consilience.methods.parameters.federated_fusion import federated_fusion
+from consilience.models import make
 from helpers.quadratic_losses import RATE, SIZES, mean, quadratic_parties, quadratics
 
 torch = pytest.importorskip("torch")

@@ -13,7 +13,7 @@ from sklearn.tree import DecisionTreeClassifier
 
 from consilience import Federation, Party
 from consilience.core.errors import InvalidInput, KnowledgeRefused, RunFailed
-from consilience.core.learners import as_learner, make
+from consilience.core.learners import as_learner
 from consilience.core.messages.replies import Replies
 from consilience.core.protocols import local_only
 from consilience.methods.checks import networks
@@ -38,6 +38,7 @@ from consilience.methods.parameters.tasks import (
     Parameters,
     check_line,
 )
+from consilience.models import make
 from helpers.quadratic_losses import (
     RATE,
     SIZES,

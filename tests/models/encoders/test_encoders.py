@@ -11,10 +11,10 @@ import pytest
 
 from consilience import Federation, Party, density_ratio, ensemble_distillation
 from consilience.core.errors import InvalidInput, MissingExtra
-from consilience.core.learners import ForeignCode, make, trusting
 from consilience.core.tasks.scores import CompareCoarsely, ComparePublic
 from consilience.lab.experiments import gather, parse_spec
 from consilience.methods.comparison_rules.tasks import SelectPublic
+from consilience.models import ForeignCode, make, trusting
 from consilience.models.encoders import encoders
 from consilience.models.encoders.encoders import RowEncoder, find_encoder
 from consilience.sites.party import read_party

@@ -16,7 +16,8 @@ from sklearn.preprocessing import FunctionTransformer, StandardScaler
 from sklearn.utils import all_estimators
 
 from consilience.core.errors import InvalidInput, RunFailed
-from consilience.core.learners import as_learner, make
+from consilience.core.learners import as_learner
+from consilience.models import make
 from consilience.models.files.store import blob_of, model_digest, read
 from consilience.models.files.vetting import SURE, plain
 

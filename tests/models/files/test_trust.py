@@ -12,9 +12,9 @@ import pytest
 from sklearn.tree import DecisionTreeRegressor
 
 from consilience.core.errors import InvalidInput
-from consilience.core.learners import LEARNERS, ForeignCode, foreign_code, make, trusting
+from consilience.core.importers import importers
 from consilience.methods.functional_boosting.boosted import Boosted
-from consilience.models.files.trust import importers
+from consilience.models import LEARNERS, ForeignCode, foreign_code, make, trusting
 from consilience.models.files.vetting import PACKAGES
 
 MARKING = """

@@ -28,7 +28,8 @@ from sklearn.preprocessing import KBinsDiscretizer, PolynomialFeatures, Standard
 from sklearn.tree import DecisionTreeRegressor
 
 from consilience.core.errors import KnowledgeRefused
-from consilience.core.learners import Learner, as_learner, make
+from consilience.core.learners import Learner, as_learner
+from consilience.models import make
 from consilience.models.files.transfer import pack, unpack
 from consilience.models.files.vetting import refused, unsound
 

@@ -10,13 +10,13 @@ from sklearn.linear_model import LogisticRegression
 
 from consilience import Federation, Party, ensemble_distillation, suwa
 from consilience.core.errors import InvalidInput
-from consilience.core.learners import make
 from consilience.core.messages.schema import Public
 from consilience.core.networks import LocalNetwork
 from consilience.methods.functional_boosting.protocol import functional_gradient_boosting
 from consilience.methods.parameters.federated_averaging import federated_averaging
 from consilience.methods.parameters.federated_dynamics import federated_dynamics
 from consilience.methods.parameters.scaffold import scaffold
+from consilience.models import make
 
 pytest.importorskip("torch")
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from consilience.core.errors import InvalidInput
-from consilience.core.learners import Augmentation, TorchRecipe
+from consilience.models import Augmentation, TorchRecipe
 
 
 @pytest.mark.parametrize(

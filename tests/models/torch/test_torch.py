@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from consilience.core.errors import InvalidInput, RunFailed
-from consilience.core.learners import GradientCorrection, Steps, as_learner, make
+from consilience.core.learners import GradientCorrection, Steps, as_learner
+from consilience.models import make
 
 torch = pytest.importorskip("torch")
 nn = torch.nn

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 from consilience.core.errors import RunFailed
-from consilience.core.learners import GradientCorrection, Learner, as_learner, make
+from consilience.core.learners import GradientCorrection, Learner, as_learner
+from consilience.models import make
 from consilience.models.torch.batching import BatchScheduler
 
 torch = pytest.importorskip("torch")

@@ -14,10 +14,11 @@ import numpy as np
 import pytest
 
 from consilience.core.errors import InvalidInput
-from consilience.core.learners import GradientCorrection, Learner, TorchRecipe, as_learner, make
+from consilience.core.learners import GradientCorrection, Learner, as_learner
 from consilience.core.validation.arrays import read_only
 from consilience.lab.data import load
 from consilience.methods.functional_boosting.weak_fits import SobolevTraining
+from consilience.models import TorchRecipe, make
 from consilience.models.torch.batching import BatchScheduler
 
 torch = pytest.importorskip("torch")

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from consilience.core.errors import InvalidInput
-from consilience.core.learners import Augmentation, as_learner, make
+from consilience.core.learners import as_learner
+from consilience.models import Augmentation, make
 
 torch = pytest.importorskip("torch")
 from consilience.models.torch.images import augmented, layout_of  # noqa: E402

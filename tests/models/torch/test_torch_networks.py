@@ -15,10 +15,10 @@ import pytest
 from consilience import Federation, Party, avg, ensemble_distillation
 from consilience.core.checks import check_learner
 from consilience.core.errors import InvalidInput
-from consilience.core.learners import make
 from consilience.core.messages.schema import Public
 from consilience.methods.model_exchange.protocols import averaged_distillation
 from consilience.methods.parameters.federated_averaging import federated_averaging
+from consilience.models import make
 from consilience.models.files.transfer import pack, unpack
 
 torch = pytest.importorskip("torch")

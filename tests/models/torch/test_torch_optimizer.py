@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from consilience.core.learners import TorchRecipe
+from consilience.models import TorchRecipe
 
 torch = pytest.importorskip("torch")
 
@@ -78,7 +78,7 @@ def test_a_parameter_may_come_late(momentum: float) -> None:
 def test_training_imports_no_compiler() -> None:
     """PyTorch's compiler takes longer to import than PyTorch; ``torch.optim.SGD(…)`` imports it."""
     code = """if True:
-        import sys; import numpy as np; from consilience.core.learners import make
+        import sys; import numpy as np; from consilience.models import make
         for optimizer in ("sgd", "adam", "adamw"):
             model = make("mlp", hidden=[4], recipe={"optimizer": optimizer, "gradient_clip": 1.0})
             X = np.zeros((8, 3), np.float32); y = np.eye(2)[np.arange(8) % 2]

@@ -15,11 +15,11 @@ import pytest
 
 from consilience import Federation, Party, avg, ensemble_distillation
 from consilience.core.errors import InvalidInput, KnowledgeRefused, MissingExtra
-from consilience.core.learners import make
 from consilience.core.messages.schema import Public
 from consilience.lab.data import load
 from consilience.methods.model_exchange.protocols import averaged_distillation
 from consilience.methods.parameters.federated_averaging import federated_averaging
+from consilience.models import make
 from consilience.models.files.transfer import check_packing, unpack
 
 torch = pytest.importorskip("torch")

@@ -17,12 +17,12 @@ from typer.testing import CliRunner
 from consilience import Frozen, Party
 from consilience.core.federation.forming import negotiate
 from consilience.core.files import private_folder, privately
-from consilience.core.learners import make
 from consilience.core.messages.schema import Public
 from consilience.core.tasks.lifecycle import Describe, Join, TakePublic
 from consilience.core.tasks.predictions import Distill, PredictPublic
 from consilience.lab.cli.main import app
 from consilience.lab.runs.ledger import Ledger
+from consilience.models import make
 from consilience.sites.operations.processes import Processes
 from consilience.sites.party import EVERYTHING, PartySite
 from helpers.modes import open_to_others, umask

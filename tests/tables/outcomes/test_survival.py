@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 
 from consilience.core.errors import InvalidInput
-from consilience.core.learners import Learner, as_learner, make
+from consilience.core.learners import Learner, as_learner
 from consilience.core.numerics.outcomes import Survival
+from consilience.models import make
 from consilience.models.files.transfer import pack, unpack
 
 DAYS = Survival([1.0, 2.0, 4.0])

@@ -35,7 +35,7 @@ class ProtocolCase:
     protocol: Protocol
     parties: MakeParties
     all_needed: bool = False
-    comparable: Callable[[Any, Array], Any] = lambda memory, X: memory
+    comparable: Callable[[Any, Any], Any] = lambda memory, X: memory
 
     @property
     def inputs(self) -> Array:

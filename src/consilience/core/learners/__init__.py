@@ -7,10 +7,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 
-from consilience.core.errors import InvalidInput, MissingExtra
+from consilience.core.errors import InvalidInput
 from consilience.core.learners.base import (
     Abilities,
     GradientCorrection,
@@ -20,60 +20,39 @@ from consilience.core.learners.base import (
     Phase,
     Steps,
 )
+from consilience.core.registry import registered_names, registered_object
 from consilience.core.validation.arrays import as_array
 from consilience.core.validation.labels import Kind
-from consilience.models.files.trust import ForeignCode, trusting
-from consilience.models.presets import LEARNERS, LearnerEntry, model_of, named_code
-from consilience.models.torch.recipe import Augmentation, TorchRecipe
-
-if TYPE_CHECKING:
-    from consilience.models.kernel_ridge import KernelRidge
 
 __all__ = [
-    "LEARNERS",
     "Abilities",
-    "Augmentation",
-    "LearnerEntry",
-    "ForeignCode",
-    "KernelRidge",
+    "GradientCorrection",
     "Kind",
     "Learner",
     "Model",
     "Parametric",
     "Phase",
-    "GradientCorrection",
     "Steps",
-    "TorchRecipe",
     "as_learner",
-    "foreign_code",
     "kind_told_by",
-    "make",
-    "trusting",
+    "refuse_recipe",
 ]
 
+_ADAPTERS = "consilience.learners"
+"""Group of entry points that make learners of further models: ``f(model, *, kind, recipe) -> Learner``.
 
-def __getattr__(name: str) -> Any:
-    """Import ``KernelRidge`` when it is first used: nobody else pays for importing scikit-learn."""
-    if name != "KernelRidge":
-        raise AttributeError(f"module 'consilience.core.learners' has no attribute {name!r}")
-    from consilience.models.kernel_ridge import KernelRidge
-
-    return KernelRidge
+The name of one is the package whose classes it takes, such as ``torch``; ``text`` for names of models, and
+``function`` for functions that build one."""
 
 
-def as_learner(
-    model: Any,
-    *,
-    kind: Kind | None = None,
-    recipe: TorchRecipe | Mapping[str, Any] | None = None,
-) -> Learner:
+def as_learner(model: Any, *, kind: Kind | None = None, recipe: Any = None) -> Learner:
     """Make a learner of a model.
 
     Args:
-        model: a scikit-learn, XGBoost or LightGBM estimator, or a pipeline that ends in one; a
-            ``torch.nn.Module``, or a function ``(input_shape, n_outputs) -> Module``; any object
-            with ``fit`` and ``predict``; the name of a preset or an import path (:func:`make`);
-            a :class:`Learner`, which is returned as it is.
+        model: a scikit-learn, XGBoost or LightGBM estimator, or a pipeline that ends in one; any object
+            with ``fit`` and ``predict``; a :class:`Learner`, which is returned as it is; and what another
+            package registers: a ``torch.nn.Module``, or a function ``(input_shape, n_outputs) -> Module``;
+            the name of a preset or an import path (:func:`consilience.models.make`).
         kind: ``"classification"`` or ``"regression"``, where the model does not say; a torch
             model classifies by default.
         recipe: how to train a torch model.
@@ -83,8 +62,6 @@ def as_learner(
     """
     if kind not in (None, "classification", "regression"):
         raise InvalidInput(f"kind is {kind!r}", mend="Known: classification, regression.")
-    if isinstance(model, str):
-        return make(model, kind=kind, recipe=recipe)
     if isinstance(model, Learner):
         if kind not in (None, model.abilities.kind):
             raise InvalidInput(f"the learner is for {model.abilities.kind}, not {kind}")
@@ -95,22 +72,34 @@ def as_learner(
                 mend="That of a weak learner goes into its own table: weak = { name = …, recipe = … }.",
             )
         return model
-    if _is_torch(model):
-        try:
-            from consilience.models.torch.learner import TorchLearner
-        except ModuleNotFoundError as error:
-            raise MissingExtra("torch", extra="torch") from error
-        return TorchLearner(model, kind=kind, recipe=TorchRecipe.of(recipe))
-    if recipe is not None:
-        raise InvalidInput("only torch models take a recipe", where=type(model).__name__)
-    from consilience.core.learners.sklearn.estimators import parts
+    known = registered_names(_ADAPTERS)
+    if (name := next((one for one in _taken_by(model) if one in known), None)) is not None:
+        learner = registered_object(_ADAPTERS, name)(model, kind=kind, recipe=recipe)
+        assert isinstance(learner, Learner)
+        return learner
+    refuse_recipe(model, recipe)
     from consilience.core.learners.sklearn.learner import SklearnLearner
 
-    if type(parts(model)[1]).__module__.startswith("sksurv."):
-        from consilience.tables.outcomes.survival_models import SurvivalLearner
-
-        return SurvivalLearner(model)
     return SklearnLearner(model, kind=kind)
+
+
+def refuse_recipe(model: object, recipe: object) -> None:
+    """Raise ``InvalidInput`` if a model that takes no recipe was given one."""
+    if recipe is not None:
+        raise InvalidInput("only torch models take a recipe", where=type(model).__name__)
+
+
+def _taken_by(model: Any) -> Iterator[str]:
+    """Names of the adapters that a model is for, by its class alone: no library is imported to find out."""
+    if isinstance(model, str):
+        yield "text"
+        return
+    steps = getattr(model, "steps", None)  # a pipeline is taken by what takes its last step
+    last = steps[-1][1] if isinstance(steps, list) and steps else model
+    for base in (*type(model).__mro__, *type(last).__mro__):
+        yield base.__module__.partition(".")[0]
+    if callable(model) and not isinstance(model, type) and not hasattr(model, "fit"):
+        yield "function"
 
 
 def kind_told_by(model: Any, y: Any) -> Kind | None:
@@ -124,55 +113,3 @@ def kind_told_by(model: Any, y: Any) -> Kind | None:
         return None
     kinds = {as_array(label, where="labels").dtype.kind for label in list(y)[:100]}
     return "classification" if kinds <= set("USObiu") else "regression"
-
-
-def make(
-    name: str,
-    *,
-    kind: Kind | None = None,
-    recipe: TorchRecipe | Mapping[str, Any] | None = None,
-    **parameters: Any,
-) -> Learner:
-    """The learner that a configuration file names.
-
-    Args:
-        name: a preset of :data:`LEARNERS`, or ``"package.module:Class"`` of an estimator of scikit-learn,
-            XGBoost, LightGBM or consilience; of anything else inside of :func:`trusting` alone, since names
-            come from files as a rule. A class of your own can be given to :func:`as_learner` as an object.
-        kind: as for :func:`as_learner`.
-        recipe: how to train a torch model; a table of :class:`TorchRecipe`'s fields will do.
-        parameters: of the model; those of a preset with transformers in front go to the model.
-
-    Raises:
-        InvalidInput: unknown name or parameter, with the nearest known one.
-        ForeignCode: an import path that leads elsewhere; it was not imported.
-        MissingExtra: the model's library is not installed.
-
-    >>> make("random-forest", n_estimators=5).model
-    RandomForestClassifier(n_estimators=5)
-    """
-    if kind is not None and name in LEARNERS and "kind" in LEARNERS[name].parameters():
-        parameters["kind"] = kind
-    return as_learner(model_of(name, parameters), kind=kind, recipe=recipe)
-
-
-def foreign_code(name: str, parameters: Mapping[str, Any]) -> tuple[ForeignCode, ...]:
-    """Find all that :func:`make` refuses to import outside of :func:`trusting`.
-
-    Raises:
-        InvalidInput, MissingExtra: as :func:`make`, where there is nothing of that kind.
-    """
-    if not (found := tuple(named_code(name, parameters))):
-        with trusting(False):
-            make(name, **parameters)
-    return found
-
-
-def _is_torch(model: Any) -> bool:
-    # By name, so that nobody pays for importing torch who does not use it.
-    if any(
-        base.__name__ == "Module" and base.__module__.startswith("torch.")
-        for base in type(model).__mro__
-    ):
-        return True
-    return callable(model) and not isinstance(model, type) and not hasattr(model, "fit")

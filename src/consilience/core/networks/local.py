@@ -13,20 +13,20 @@ from consilience.core.messages.schema import Public
 from consilience.core.messages.wire import decode, encode, size
 from consilience.core.networks.base import Network, check_distinct
 from consilience.core.networks.incoming import Arrival, Request, decode_reply
+from consilience.core.networks.scheduling import scheduler
 from consilience.core.party.party import Party
 from consilience.core.tasks.base import Task
 from consilience.core.tasks.outgoing import reply_of
 from consilience.core.tasks.requests import open_request
-from consilience.models.torch.batching import BatchScheduler
 
 
 @dataclass
 class InProcessNetwork(Network):
     """Base class of networks whose parties are objects of this process.
 
-    Alike torch networks train side by side, small ones many times faster so
-    (:mod:`consilience.models.torch.batched.engine`); on a CPU what comes out is the same bit for bit. A
-    party's time in the books is its own and its share of what was done together.
+    Models that train faster side by side are trained so (:func:`.scheduling.schedule_with`), such as torch
+    networks of one architecture; on a CPU what comes out is the same bit for bit. A party's time in the books
+    is its own and its share of what was done together.
 
     Args:
         wire: pass every message through bytes and back, as a real network does; results are the same
@@ -56,14 +56,12 @@ class InProcessNetwork(Network):
         return arrivals
 
     def _answers(self, asked: Mapping[str, Request]) -> dict[str, Arrival]:
-        scheduler = BatchScheduler(
+        parties = scheduler(
             [partial(self._answer, name, one.tasks, one.data) for name, one in asked.items()]
         )
         return {
             name: Arrival(found.outcome, found.bytes_up, seconds)
-            for name, found, seconds in zip(
-                asked, scheduler.results(), scheduler.seconds, strict=True
-            )
+            for name, found, seconds in zip(asked, parties.results(), parties.seconds, strict=True)
         }
 
     @abstractmethod

@@ -24,13 +24,13 @@ from consilience.core.messages.wire import decode, size
 from consilience.core.networks.base import check_distinct
 from consilience.core.networks.incoming import Arrival, Request
 from consilience.core.networks.local import InProcessNetwork
+from consilience.core.networks.scheduling import scheduler
 from consilience.core.party.party import Party
 from consilience.core.party.state import join_again, read_state, write_state
 from consilience.core.tasks.base import Task
 from consilience.core.tasks.lifecycle import Join
 from consilience.core.tasks.outgoing import answer, failure_of
 from consilience.core.tasks.requests import open_request
-from consilience.models.torch.batching import BatchScheduler
 
 
 @dataclass(frozen=True)
@@ -256,7 +256,7 @@ class PopulationNetwork(InProcessNetwork):
     def _run_deferred_of(self, names: Sequence[str]) -> dict[str, Arrival]:
         """Run the deferred tasks of parties off the clock; the failures of those that cannot be asked."""
         behind = [name for name in names if self._cache.deferred(name)]
-        found = BatchScheduler(
+        found = scheduler(
             [partial(self._with, name, self._run_deferred) for name in behind]
         ).results()
         return {name: unfit for name, unfit in zip(behind, found, strict=True) if unfit is not None}

@@ -17,6 +17,7 @@ from pathlib import Path
 from time import perf_counter
 
 from consilience.core.errors import InvalidInput, KnowledgeRefused, RunFailed
+from consilience.core.importers import importers
 from consilience.core.learners import Model
 from consilience.core.messages.message import REGISTRY, message
 from consilience.core.messages.replies import Failure, Receipt
@@ -32,7 +33,6 @@ from consilience.core.party.state import read_state, write_state
 from consilience.core.tasks.base import Task
 from consilience.core.tasks.outgoing import failure_of, reply_of
 from consilience.core.tasks.requests import open_request
-from consilience.models.files.trust import importers
 
 _THREADS = (
     "OMP_NUM_THREADS",

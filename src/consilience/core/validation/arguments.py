@@ -124,8 +124,11 @@ def expected(hint: Any) -> str:
     words = {bool: "true or false", int: "a whole number", float: "a number", str: "text"}
     if origin in words:
         return words[origin]
+    if not isinstance(origin, type):
+        return "a value"
     if issubclass(origin, Mapping):
-        return "a table of names and values, such as { a = 1, b = 2 }"
+        values = expected(arguments[1]) if arguments else "a value"
+        return f"a table that gives each name {values}"
     if issubclass(origin, Collection):
-        return "a list"
+        return f"a list, each item {expected(arguments[0])}" if arguments else "a list"
     return f"a {origin.__name__}"

@@ -8,7 +8,7 @@ from consilience.core.errors import InvalidInput, MissingExtra, nearest
 
 
 def _learners() -> dict[str, str]:
-    from consilience.core.learners import LEARNERS
+    from consilience.models.presets import LEARNERS
 
     return {
         name: entry.summary + (f" [needs {entry.extra}]" if entry.extra else "")

@@ -23,7 +23,7 @@ from consilience.core.errors import (
     nearest,
 )
 from consilience.core.files import read_text
-from consilience.core.learners import Model, foreign_code, make
+from consilience.core.learners import Model
 from consilience.core.messages.columns import Schema
 from consilience.core.messages.replies import SharedModel
 from consilience.core.messages.schema import MOST_CLASSES, Agreement, Public
@@ -49,6 +49,7 @@ from consilience.lab.runs.folder import (
 from consilience.models.encoders.encoders import find_encoder, with_text_columns
 from consilience.models.files.transfer import unpack
 from consilience.models.fixed import Frozen
+from consilience.models.presets import foreign_code, make
 from consilience.sites.coordinator.configuration import deployed_spec
 from consilience.sites.party import read_party, read_session
 from consilience.tables.outcomes.per_label import suited_to

@@ -13,7 +13,7 @@ import typer
 from consilience.lab.cli.output import say
 
 if TYPE_CHECKING:
-    from consilience.core.learners import ForeignCode
+    from consilience.models.files.trust import ForeignCode
 
 Trust = Annotated[
     bool,
@@ -40,7 +40,7 @@ def allowing(
     Raises:
         ForeignCode: it is not allowed.
     """
-    from consilience.core.learners import trusting
+    from consilience.models.files.trust import trusting
 
     here = Path.cwd() if foreign else Path()
     asked = bool(foreign) and ask and not trust and on_terminal()

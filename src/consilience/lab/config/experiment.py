@@ -41,7 +41,6 @@ from pydantic import ConfigDict, Field, field_validator, model_validator
 from consilience.core.aggregation import Aggregator
 from consilience.core.aggregation.guard import SecretLabels
 from consilience.core.errors import InvalidInput, nearest
-from consilience.core.learners import ForeignCode, foreign_code, make
 from consilience.core.messages.replies import METRICS
 from consilience.core.party.personalizer import Purpose
 from consilience.core.protocols import PROTOCOLS, Protocol
@@ -61,8 +60,8 @@ from consilience.lab.config.sections import Name, Number, Section, Whole, known
 from consilience.lab.data import DATASETS, PARTITIONS
 from consilience.models.encoders.encoders import ENCODERS, check_encoder_name, find_encoder
 from consilience.models.files.transfer import TRUSTED
-from consilience.models.files.trust import trusted
-from consilience.models.presets import check_name
+from consilience.models.files.trust import ForeignCode, trusted
+from consilience.models.presets import check_name, foreign_code, make
 from consilience.privacy.robust.hostile import Hostile
 from consilience.tables.targets import OutcomeSpec
 
@@ -247,7 +246,7 @@ class Spec(Section):
         """Make every model and the encoder, before anything else is done for them.
 
         Raises:
-            ForeignCode: code of others, outside of :func:`~consilience.core.learners.trusting`; none is
+            ForeignCode: code of others, outside of :func:`~consilience.models.trusting`; none is
                 imported.
             InvalidInput: a name or parameter that cannot be used.
             MissingExtra: a model's library is not installed.

@@ -131,7 +131,7 @@ def attack_run(
 ) -> AttackedRun:
     """Attack the parties of a finished simulated run, and write what came of it into its ledger.
 
-    Models of code beyond the trusted packages run inside of :func:`consilience.core.learners.trusting` alone.
+    Models of code beyond the trusted packages run inside of :func:`consilience.models.trusting` alone.
 
     Args:
         folder: the run folder.

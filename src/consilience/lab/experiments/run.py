@@ -19,7 +19,6 @@ from consilience.core.errors import ConsilienceError, InvalidInput, RunFailed, c
 from consilience.core.federation.federation import Federation
 from consilience.core.federation.forming import check_classes_fixed, known_to_few
 from consilience.core.files import write_folder
-from consilience.core.learners import ForeignCode, make
 from consilience.core.learners.sklearn.estimators import make_of
 from consilience.core.learners.sklearn.learner import SklearnLearner
 from consilience.core.messages.replies import METRICS, SharedModel
@@ -43,6 +42,8 @@ from consilience.lab.runs.folder import (
 )
 from consilience.lab.runs.leaving import Record, certify, keep_record
 from consilience.lab.runs.ledger import Ledger
+from consilience.models.files.trust import ForeignCode
+from consilience.models.presets import make
 
 
 def start(
@@ -55,7 +56,7 @@ def start(
 ) -> None:
     """Run a configuration in a new folder.
 
-    Models of code beyond the trusted packages run inside of :func:`consilience.core.learners.trusting` alone.
+    Models of code beyond the trusted packages run inside of :func:`consilience.models.trusting` alone.
 
     Args:
         spec: what to run.
@@ -164,7 +165,7 @@ def resume(folder: Path, *, report: Report = lambda progress: None) -> None:
 
     Raises:
         ForeignCode: the folder names code beyond the models of trusted packages, outside of
-            :func:`consilience.core.learners.trusting`; nothing of it was imported.
+            :func:`consilience.models.trusting`; nothing of it was imported.
         RunFailed: no run there, or a damaged ledger or state.
     """
     spec = stored_spec(folder)

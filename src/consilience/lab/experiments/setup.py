@@ -13,7 +13,6 @@ import numpy as np
 
 from consilience.core.aggregation import Aggregator
 from consilience.core.errors import InvalidInput, nearest
-from consilience.core.learners import make
 from consilience.core.messages.columns import Schema
 from consilience.core.messages.schema import Public
 from consilience.core.networks import Population
@@ -43,6 +42,7 @@ from consilience.lab.experiments.measured_rows import own_tests
 from consilience.lab.experiments.oracles import class_holders, true_labels
 from consilience.lab.experiments.subgroups import check_two_classes, subgroups_of
 from consilience.models.encoders.encoders import find_encoder
+from consilience.models.presets import make
 from consilience.privacy.accounting.budget import Budget
 from consilience.tables.targets import outcome_for
 
@@ -215,7 +215,7 @@ def gather(spec: Spec, seed: int, *, checked: bool = False) -> SimulatedParties:
         checked: the models were made for another seed before, and are not tried again.
 
     Raises:
-        ForeignCode: a model's code is of others, outside of :func:`~consilience.core.learners.trusting`.
+        ForeignCode: a model's code is of others, outside of :func:`~consilience.models.trusting`.
         InvalidInput: the data, the public rows, the partition or a model cannot be had as asked.
     """
     if not checked:

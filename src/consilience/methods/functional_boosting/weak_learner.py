@@ -7,11 +7,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from consilience.core.errors import InvalidInput
-from consilience.core.learners import as_learner, make
+from consilience.core.learners import as_learner
 from consilience.core.learners.base import Learner
 from consilience.models.files.transfer import NETWORKS
 from consilience.models.files.trust import ForeignCode
 from consilience.models.files.vetting import EVERYWHERE
+from consilience.models.presets import make
 
 _REGRESS = (
     "They are fitted to gradients, which are numbers: take a regressor, such as 'tree-regressor'."

@@ -56,7 +56,7 @@ class WeightedEnsemble:
         InvalidInput: there are no models, or not one finite weight for each.
 
     Example:
-        >>> from consilience.core.learners import make
+        >>> from consilience.models.presets import make
         >>> X = np.arange(4.0)[:, None]
         >>> line = make("ridge", alpha=1e-9)
         >>> line.fit(X, 2 * X, rng=np.random.default_rng(0))

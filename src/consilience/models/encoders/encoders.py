@@ -65,11 +65,11 @@ def find_encoder(encoder: Encoder | str) -> Encoder:
 
     Args:
         encoder: a name of :data:`ENCODERS`; an import path, ``"package.module:name"``, of a callable or of a
-            class of such, inside of :func:`consilience.core.learners.trusting` alone; or the callable itself.
+            class of such, inside of :func:`consilience.models.trusting` alone; or the callable itself.
 
     Raises:
         InvalidInput: an unknown name, with the nearest known one, or no encoder.
-        ForeignCode: an import path outside of :func:`consilience.core.learners.trusting`; it was not
+        ForeignCode: an import path outside of :func:`consilience.models.trusting`; it was not
             imported.
         MissingExtra: its package is not installed.
     """

@@ -20,11 +20,14 @@ from consilience.core.validation.memory import check_memory
 from consilience.models.files.vetting import (
     PACKAGES,
     found_at,
+    plain,
     refused,
     skops_io,
     unsound,
     vetted,
 )
+
+__all__ = ["PACKAGES", "blob_of", "dump", "model_digest", "plain", "read", "write_model"]
 
 
 def write_model(path: Path, content: bytes | Callable[[Path], object]) -> None:

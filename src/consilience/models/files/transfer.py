@@ -212,7 +212,8 @@ def _built(
         if described["model"].startswith("sksurv."):
             return SurvivalLearner(model), data[length:]
         return SklearnLearner(model, kind=described["kind"]), data[length:]
-    from consilience.core.learners import TorchRecipe, as_learner
+    from consilience.core.learners import as_learner
+    from consilience.models.torch.recipe import TorchRecipe
 
     name = str(described["model"])
     module = name.partition(":")[0]

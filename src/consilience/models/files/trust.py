@@ -8,7 +8,6 @@ if it is the class of an estimator of theirs.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -20,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from consilience.core.errors import InvalidInput
+from consilience.core.importers import serve
 from consilience.models.files.vetting import PACKAGES
 
 
@@ -54,7 +54,7 @@ class ForeignCode(InvalidInput):
             f"it would import and run {path!r}, which is no model of {', '.join(PACKAGES)}",
             where=field if file is None else f"{file}: {field}",
             mend="If you know that code and trust whoever wrote this: --trust\n"
-            "  (in Python: with consilience.core.learners.trusting(): …)",
+            "  (in Python: with consilience.models.trusting(): …)",
         )
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -90,7 +90,7 @@ def trusting(
     """Trust names: inside of the block, models are imported and called wherever their code is from.
 
     It holds for every function of consilience that makes models by name:
-    :func:`consilience.core.learners.make`, :func:`consilience.lab.experiments.start`,
+    :func:`consilience.models.make`, :func:`consilience.lab.experiments.start`,
     :func:`consilience.lab.experiments.resume`, ….
 
     Args:
@@ -99,7 +99,7 @@ def trusting(
         names: the import paths and packages that are trusted, and no others; by default all.
 
     Example:
-        >>> from consilience.core.learners import make
+        >>> from consilience.models.presets import make
         >>> with trusting():
         ...     learner = make("my_models:Centre")  # doctest: +SKIP
     """
@@ -185,46 +185,14 @@ def find(path: str) -> Any:
     return getattr(module, attribute)
 
 
-@dataclass(frozen=True)
-class _Beside:
-    """An importer of one module or package of a folder, asked after all others.
-
-    The folder stays out of ``sys.path``, where libraries would find what they try to import on their own.
-    Sent to another process, it serves there.
-    """
-
-    folder: str
-    name: str
-
-    def find_spec(
-        self, name: str, path: Sequence[str] | None = None, target: object = None
-    ) -> ModuleSpec | None:
-        return PathFinder.find_spec(name, [self.folder]) if name == self.name else None
-
-    def __reduce__(self) -> tuple[object, ...]:
-        return _importer, (self.folder, self.name)
-
-
-def importers() -> tuple[object, ...]:
-    """The importers of modules that were found in folders, for processes that are sent objects of theirs."""
-    return tuple(one for one in sys.meta_path if isinstance(one, _Beside))
-
-
 def _serve(name: str) -> bool:
     """Make a module of the folders importable; true if one of them has it."""
     trust = _trust.get()
     for folder in trust.folders if trust else ():
         if PathFinder.find_spec(name, [str(folder)]) is not None:
-            _importer(str(folder), name)
+            serve(str(folder), name)
             return True
     return False
-
-
-def _importer(folder: str, name: str) -> _Beside:
-    beside = _Beside(folder, name)
-    if beside not in sys.meta_path:
-        sys.meta_path.append(beside)
-    return beside
 
 
 def _spec(name: str, folder: Path) -> ModuleSpec | None:

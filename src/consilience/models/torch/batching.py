@@ -19,6 +19,8 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from greenlet import greenlet
 
+from consilience.core.networks.scheduling import schedule_with
+
 
 class WorkItem(Protocol):
     """A computation that can be run by itself, or as one batch with others that have the same key."""
@@ -159,3 +161,6 @@ class _Raised:
 
     def __init__(self, error: Exception) -> None:
         self.error = error
+
+
+schedule_with(BatchScheduler)  # whoever imports this has models to train side by side

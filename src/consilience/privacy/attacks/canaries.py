@@ -22,7 +22,7 @@ import numpy as np
 
 from consilience.core.errors import InvalidInput
 from consilience.core.federation.forming import negotiate
-from consilience.core.learners import Learner, make
+from consilience.core.learners import Learner
 from consilience.core.messages.schema import Public
 from consilience.core.messages.wire import decode, encode
 from consilience.core.numerics.randomness import stream
@@ -34,6 +34,7 @@ from consilience.core.tasks.predictions import FitPrivate, PredictPublic
 from consilience.core.validation.arrays import Array
 from consilience.methods.comparison_rules.scores import Certainties
 from consilience.methods.comparison_rules.tasks import ScoreCertainty
+from consilience.models.presets import make
 from consilience.privacy.accounting.budget import Budget
 from consilience.privacy.accounting.losses import NoisyTraining
 from consilience.privacy.class_sums.messages import ClassSums

@@ -30,7 +30,7 @@ from typing import Any, Self
 from pydantic import Field, PrivateAttr, ValidationError, model_validator
 
 from consilience.core.errors import ConsilienceError, InvalidInput
-from consilience.core.learners import Learner, make, trusting
+from consilience.core.learners import Learner
 from consilience.core.messages.schema import Public
 from consilience.core.numerics.coarse_ratios import Coarseness
 from consilience.core.numerics.encoder import Encoder
@@ -50,6 +50,8 @@ from consilience.lab.config.sections import (
 )
 from consilience.models.encoders.encoders import find_encoder
 from consilience.models.files.transfer import TRUSTED
+from consilience.models.files.trust import trusting
+from consilience.models.presets import make
 from consilience.privacy.secure_aggregation.party import checked_roster
 from consilience.sites.party.limits import Limits
 from consilience.sites.party.own_ledger import check_subjects

@@ -8,10 +8,12 @@ from typing import Any
 import numpy as np
 
 from consilience.core.errors import InvalidInput
+from consilience.core.learners import refuse_recipe
 from consilience.core.learners.sklearn.estimators import fit_steps, parts
 from consilience.core.learners.sklearn.learner import SklearnLearner
 from consilience.core.learners.targets import SMALLEST_OF_BINS, expand
 from consilience.core.validation.arrays import Array
+from consilience.core.validation.labels import Kind
 
 COPIES = 20
 """Copies of a row of weight 1, for models that take no row weights: shares are rounded to a twentieth."""
@@ -88,3 +90,9 @@ class SurvivalLearner(SklearnLearner):
         survival = np.minimum.accumulate(np.clip(ends, 0, 1), axis=1)
         whole = np.hstack([np.ones((len(found), 1)), survival, np.zeros((len(found), 1))])
         return np.asarray(whole[:, :-1] - whole[:, 1:])
+
+
+def of_survival(model: Any, *, kind: Kind | None, recipe: object) -> SurvivalLearner:
+    """Make the learner of a scikit-survival estimator."""
+    refuse_recipe(model, recipe)
+    return SurvivalLearner(model)

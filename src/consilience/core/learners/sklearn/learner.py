@@ -46,10 +46,9 @@ from consilience.core.learners.targets import (
     usable,
     without_small,
 )
+from consilience.core.registry import registered_modules
 from consilience.core.validation.arrays import Array
 from consilience.core.validation.labels import Kind
-from consilience.models.files.store import blob_of, dump, read
-from consilience.models.files.vetting import PACKAGES, plain
 
 
 class SklearnLearner(Learner):
@@ -306,11 +305,12 @@ class SklearnLearner(Learner):
                     where=self.name,
                     mend="Put the class into a module of its own and import it.",
                 )
-        if not plain(self.model):
-            blob_of({"models": [self.model]}, given=self.model, where=self.name)
+        files = _files()
+        if not files.plain(self.model):
+            files.blob_of({"models": [self.model]}, given=self.model, where=self.name)
 
     def save(self, path: Path) -> None:
-        dump(self.state(), Path(path), given=self.model, where=self.name)
+        _files().dump(self.state(), Path(path), given=self.model, where=self.name)
 
     def state(self) -> dict[str, Any]:
         """Give what was trained, as a file holds it.
@@ -326,8 +326,10 @@ class SklearnLearner(Learner):
             "n_outputs": self.n_outputs,
         }
 
-    def load(self, path: Path, *, packages: Sequence[str] = PACKAGES) -> None:
-        self.take(read(Path(path), given=self.model, packages=packages), path)
+    def load(self, path: Path, *, packages: Sequence[str] | None = None) -> None:
+        files = _files()
+        packages = files.PACKAGES if packages is None else packages
+        self.take(files.read(Path(path), given=self.model, packages=packages), path)
 
     def take(self, state: Any, path: Path) -> None:
         """Put what :meth:`state` gave in the place of what is there.
@@ -379,3 +381,9 @@ class SklearnLearner(Learner):
                 f"the model cannot {verb}: {str(error).strip() or type(error).__name__}",
                 where=self.name,
             ) from error
+
+
+def _files() -> Any:
+    """The module that writes and reads estimators; a package that is not installed says so."""
+    (files,) = registered_modules("consilience.model_files")
+    return files

@@ -14,12 +14,12 @@ from threading import Event, Thread
 from typing import Any
 
 from consilience.core.errors import ConsilienceError
+from consilience.core.importers import importers
 from consilience.core.learners import Model
 from consilience.core.messages.message import REGISTRY
 from consilience.core.messages.schema import Public
 from consilience.core.networks.local import by_name
 from consilience.core.party.party import Party
-from consilience.models.files.trust import importers
 from consilience.sites.party import EVERYTHING, PartySite
 from consilience.sites.transport.flower.client_app import site_app
 from consilience.sites.transport.flower.internals import PATIENCE, QUIET, START

@@ -1,0 +1,42 @@
+"""Importers of modules that lie in a folder, here and in the processes that are sent objects of theirs."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib.machinery import ModuleSpec, PathFinder
+
+
+@dataclass(frozen=True)
+class Beside:
+    """An importer of one module or package of a folder, asked after all others.
+
+    The folder stays out of ``sys.path``, where libraries would find what they try to import on their own.
+    Sent to another process, it serves there.
+    """
+
+    folder: str
+    name: str
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None = None, target: object = None
+    ) -> ModuleSpec | None:
+        """Find the module in the folder, if it is the one."""
+        return PathFinder.find_spec(name, [self.folder]) if name == self.name else None
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return serve, (self.folder, self.name)
+
+
+def serve(folder: str, name: str) -> Beside:
+    """Make a module of a folder importable in this process."""
+    beside = Beside(folder, name)
+    if beside not in sys.meta_path:
+        sys.meta_path.append(beside)
+    return beside
+
+
+def importers() -> tuple[object, ...]:
+    """The importers of modules that were found in folders, for processes that are sent objects of theirs."""
+    return tuple(one for one in sys.meta_path if isinstance(one, Beside))
