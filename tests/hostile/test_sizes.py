@@ -29,6 +29,7 @@ from consilience.core.tasks.requests import sent_through, write_request
 from consilience.methods.compression.codec import chain, quantized, zstd
 from consilience.methods.compression.numbers import decode_numbers, encode_numbers
 from consilience.methods.compression.stage import Compressed, CompressedRequest, Compression
+from consilience.methods.model_exchange.party import predict_private_with
 from consilience.methods.parameters.tasks import AdoptParameters, Parameters, TrainParameters
 from consilience.models.files.transfer import pack
 from consilience.sites.party import Limits, PartySite
@@ -136,7 +137,7 @@ def test_a_model_of_other_outputs_is_not_asked() -> None:
         member.join(agreed)
     other.fit_private(1)
     with pytest.raises(Exception, match="a model of 5 outputs, not 2"):
-        party.predict_private_with(*pack(other.learner))
+        predict_private_with(party, *pack(other.learner))
 
 
 @pytest.mark.parametrize("dtype", ["bool", "u1", "f4", "f8"])

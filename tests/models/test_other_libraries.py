@@ -21,10 +21,11 @@ from consilience import (
 )
 from consilience.core.errors import InvalidInput
 from consilience.core.messages.schema import Public
-from consilience.core.numerics.outcomes import Survival
+from consilience.core.validation.tables import is_table
 from consilience.tables.outcomes.several_labels import MultiLabel
+from consilience.tables.outcomes.survival import Survival
 from consilience.tables.rows import rows_and_schema
-from consilience.tables.table import Table, is_table
+from consilience.tables.table import Table
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(240, 3))

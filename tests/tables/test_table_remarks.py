@@ -7,8 +7,9 @@ import pytest
 
 from consilience.core.errors import InvalidInput
 from consilience.core.messages.columns import Schema
+from consilience.core.validation.tables import Rows
 from consilience.tables.remarks import group_remarks, one_spelling, says_target
-from consilience.tables.rows import Rows, rows_and_schema, rows_of
+from consilience.tables.rows import rows_and_schema, rows_of
 from consilience.tables.table import Table
 
 NAN = np.nan

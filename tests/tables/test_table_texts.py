@@ -8,7 +8,8 @@ import pytest
 from consilience.core.errors import InvalidInput
 from consilience.core.messages.columns import Column, Schema
 from consilience.core.validation.labels import label_names
-from consilience.tables.rows import Rows, rows_and_schema, rows_of
+from consilience.core.validation.tables import Rows
+from consilience.tables.rows import rows_and_schema, rows_of
 from consilience.tables.table import Table
 from consilience.tables.texts import number_text
 

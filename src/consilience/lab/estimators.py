@@ -19,8 +19,8 @@ from consilience.core.protocols.ensemble_distillation import ensemble_distillati
 from consilience.core.validation.arrays import Array, as_rows
 from consilience.core.validation.labels import Kind, check_same_order, label_names
 from consilience.core.validation.printing import described
+from consilience.core.validation.tables import is_table
 from consilience.lab.config.sections import known
-from consilience.tables.table import is_table
 
 
 class _PrivateRows(Mapping[str, Any]):

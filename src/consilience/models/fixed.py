@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from consilience.core.errors import InvalidInput, RunFailed
-from consilience.core.learners.base import Abilities, Learner, Phase
+from consilience.core.learners.base import Abilities, FixedLearner, Phase
 from consilience.core.messages.columns import Schema
 from consilience.core.validation.arrays import Array
 from consilience.core.validation.labels import label_names
@@ -117,7 +117,7 @@ class Answers:
         return np.array([self._known[row] for row in rows], dtype=np.float64)
 
 
-class Frozen(Learner):
+class Frozen(FixedLearner):
     """A function that answers rows and is never trained, in the place of a party's model.
 
     A party that has one needs no rows of its own; with labelled ones it says how near they lie and calibrates
@@ -196,6 +196,13 @@ class Frozen(Learner):
         """Raise ``InvalidInput`` where fewer answers are left than these tables of rows take."""
         digests = [digest for X in rows for digest in row_digests(X, self.schema)]
         self.answers.check_budget(digests, where=self.name)
+
+    def keep_answers(self, file: Path) -> None:
+        self.answers.keep_in(file)
+
+    def bound_answers(self, most: int) -> None:
+        own = self.answers.most
+        self.answers.most = most if own is None else min(most, own)
 
     def fit(
         self,

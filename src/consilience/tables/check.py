@@ -14,7 +14,8 @@ from consilience.core.errors import InvalidInput, nearest
 from consilience.core.messages.columns import Column, Schema
 from consilience.core.validation.arrays import Array
 from consilience.core.validation.labels import Kind
-from consilience.tables.columns import Lenient, suggested_column
+from consilience.core.validation.tables import Lenient
+from consilience.tables.columns import suggested_column
 from consilience.tables.files.columns import read_table
 from consilience.tables.load import load_own
 from consilience.tables.persons import check_persons

@@ -5,15 +5,17 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
 from consilience.core.errors import InvalidInput, nearest
 from consilience.core.messages.columns import Column
+from consilience.core.numerics.units import FEW
 from consilience.core.validation.arrays import Array
 from consilience.core.validation.labels import same_words
-from consilience.tables.remarks import FEW, column_remarks, one_spelling
+from consilience.core.validation.tables import Lenient
+from consilience.tables.remarks import column_remarks, one_spelling
 from consilience.tables.texts import (
     MARKS,
     Mark,
@@ -30,8 +32,6 @@ _TRUTH = {"yes": 1, "y": 1, "true": 1, "t": 1, "1": 1, "no": 0, "n": 0, "false":
 
 _CODE = re.compile(r"[-+]?[\d.,eE]+")
 _PLAIN = re.compile(r"[-+]?(0|[1-9]\d*)(\.\d*)?")
-
-Lenient = Literal["refused", "missing"]
 
 
 class LongTexts(InvalidInput):

@@ -16,13 +16,13 @@ from consilience.core.validation.arrays import Array
 from consilience.core.validation.labels import Kind
 from consilience.core.validation.numbers import check_choice, check_flag
 from consilience.core.validation.printing import prints_no_rows
-from consilience.tables.columns import Lenient
+from consilience.core.validation.tables import Lenient, Rows
 from consilience.tables.dataset import Dataset, as_texts, check_inputs
 from consilience.tables.files.columns import read_table
 from consilience.tables.files.npz import array_names, read_arrays
 from consilience.tables.persons import check_persons
 from consilience.tables.remarks import group_remarks, one_spelling, says_target
-from consilience.tables.rows import Rows, rows_and_schema, rows_of
+from consilience.tables.rows import rows_and_schema, rows_of
 from consilience.tables.splits import of_groups, take_public
 from consilience.tables.table import Table, text_rows
 from consilience.tables.targets import (

@@ -14,36 +14,10 @@ import numpy as np
 
 from consilience.core.errors import InvalidInput
 from consilience.core.messages.columns import Column, Schema
+from consilience.core.numerics.units import FACTORS, FEW, TEMPERATURES, UNITS, converted
 from consilience.core.validation.arrays import Array
 from consilience.core.validation.labels import same_words
 from consilience.tables.table import Table
-
-FEW = 10
-"""Different texts of a column that are categories, however few the rows; rows that are too few to judge."""
-
-UNITS = 10.0
-"""Factor between a party's numbers and the public ones that shows other units, whatever these are."""
-
-FACTORS = {
-    2.20462: "pounds and kilograms",
-    2.54: "inches and centimetres",
-    7.50062: "mmHg and kPa",
-    10.0: "g/dl and g/l",
-    12.0: "months and years",
-    18.016: "glucose in mg/dl and mmol/l",
-    38.67: "cholesterol in mg/dl and mmol/l",
-    88.42: "creatinine in µmol/l and mg/dl",
-    100.0: "percent and shares",
-    365.25: "days and years",
-    1000.0: "grams and kilograms",
-}
-"""Factors between two units of one quantity."""
-
-TEMPERATURES = {
-    "F to C": "degrees Fahrenheit, and not Celsius",
-    "C to F": "degrees Celsius, and not Fahrenheit",
-}
-"""Conversions that are no factor."""
 
 _APART, _FITS, _SURE = 0.6, 0.25, 0.15
 """Distance of two distributions from which they are compared in other units, up to which these fit, and up to
@@ -57,19 +31,6 @@ _WHOLE_OR_PART = re.compile(r"[-+]?[0-9]+(\.[0-9]*)?")
 _IDENTITY = re.compile(
     r"(.*[\W_])?(id|uuid|guid|mrn|ssn|(patient|subject|person|case|record)[\W_]*(no|nr|num|number|code)?)([\W_].*)?"
 )
-
-
-def converted(values: Array, unit: float | str) -> Array:
-    """Convert numbers: times a factor, or from one scale of temperature to the other.
-
-    Args:
-        values: shape ``(n,)``.
-        unit: a factor, or a key of :data:`TEMPERATURES`.
-    """
-    values = values.astype(np.float64)
-    if unit == "F to C":
-        return np.asarray((values - 32) / 1.8)
-    return np.asarray(values * 1.8 + 32 if unit == "C to F" else values * float(unit))
 
 
 def unit_remark(values: Array, column: Column, *, where: str, discreet: bool = False) -> str:

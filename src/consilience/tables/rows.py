@@ -5,51 +5,27 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
 
 from consilience.core.errors import InvalidInput, nearest
 from consilience.core.messages.columns import MOST_COLUMNS, Column, Schema
+from consilience.core.numerics.units import TEMPERATURES, converted
 from consilience.core.validation.arrays import Array
 from consilience.core.validation.memory import check_memory
-from consilience.core.validation.printing import prints_no_rows
+from consilience.core.validation.tables import Lenient, Rows
 from consilience.tables.columns import (
-    Lenient,
     LongTexts,
     check_finite_column,
     codes_of,
     numbers_of,
     suggested_column,
 )
-from consilience.tables.remarks import TEMPERATURES, converted, unit_remark
+from consilience.tables.remarks import unit_remark
 from consilience.tables.table import Table
 
 Texts = Literal["refused", "left out"]
-
-
-@prints_no_rows
-@dataclass(frozen=True)
-class Rows:
-    """Rows of numbers that stand for a table's.
-
-    Attributes:
-        X: shape ``(n, d)``; float64, or the numbers as they came where all columns are of one such type.
-        schema: their columns; ``None`` where they have no names.
-        absent: places of columns that the table lacks, which are gaps in ``X``.
-        notes: remarks on the table, for people.
-    """
-
-    X: Array
-    schema: Schema | None
-    absent: tuple[int, ...] = ()
-    notes: tuple[str, ...] = field(default=())
-
-    @property
-    def kept(self) -> list[int]:
-        """Places of the columns that the table has."""
-        return [i for i in range(self.X.shape[1]) if i not in self.absent]
 
 
 def rows_and_schema(table: Table, *, where: str, texts: Texts = "refused") -> Rows:

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, time, timedelta
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -44,6 +44,9 @@ class Table:
             ``datetime64``, or an object array of ``str`` with ``None`` for a gap.
         mark: decimal mark of numbers that are texts, as the whole table shows it.
     """
+
+    is_table: ClassVar[bool] = True
+    """Core tells tables by it."""
 
     columns: Mapping[str, Array]
     mark: Mark = ""
@@ -94,15 +97,6 @@ class Table:
     def only(self, names: Sequence[str]) -> Table:
         """Select columns by name."""
         return replace(self, columns={name: self.columns[name] for name in names})
-
-
-def is_table(X: Any) -> bool:
-    """Tell whether rows come as a table, whose columns have names."""
-    if hasattr(X, "__arrow_c_stream__") and not hasattr(X, "iloc"):
-        # A single column, such as a series of polars, has a type and no columns.
-        return hasattr(X, "columns") or not (hasattr(X, "dtype") or hasattr(X, "type"))
-    pandas = hasattr(X, "columns") and hasattr(X, "iloc")
-    return pandas or isinstance(X, Table | Mapping)
 
 
 def is_text(values: Array) -> bool:

@@ -12,13 +12,15 @@ import numpy as np
 from pydantic import Field, model_validator
 
 from consilience.core.errors import InvalidInput
-from consilience.core.numerics.outcomes import MOST_EDGES, Outcome, Quantiles, Survival
+from consilience.core.numerics.outcomes import MOST_EDGES, Outcome
 from consilience.core.validation.arrays import Array
 from consilience.core.validation.labels import Kind
 from consilience.core.validation.numbers import numbers_only
 from consilience.lab.config.sections import Number, Section, Whole
 from consilience.tables.dataset import Dataset, as_texts
+from consilience.tables.outcomes.quantiles import Quantiles
 from consilience.tables.outcomes.several_labels import MultiLabel, rarest
+from consilience.tables.outcomes.survival import Survival
 from consilience.tables.outcomes.survival_scores import survival_rows
 from consilience.tables.table import Table
 from consilience.tables.texts import Mark, is_number, number_text, read_texts

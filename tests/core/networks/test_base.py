@@ -23,7 +23,8 @@ from consilience.core.tasks.lifecycle import Describe, Evaluate
 from consilience.core.tasks.predictions import FitPrivate, PredictPublic
 from consilience.core.tasks.scores import CompareCoarsely, ComparePublic, CountRows, ScorePublic
 from consilience.methods.comparison_rules.scores import Certainties, Selection
-from consilience.methods.comparison_rules.tasks import ScoreCertainty, SelectPublic
+from consilience.methods.comparison_rules.tasks import SelectPublic
+from consilience.privacy.accounting.certainty import ScoreCertainty
 from helpers.forged_messages import parts, written
 
 AGREEMENT = Agreement(

@@ -26,7 +26,9 @@ from consilience.core.tasks.scores import (
     ScorePublic,
     SumCalibration,
 )
-from consilience.methods.comparison_rules.tasks import ScoreCertainty, SelectPublic
+from consilience.methods.comparison_rules import membership
+from consilience.methods.comparison_rules.tasks import SelectPublic
+from consilience.privacy.accounting.certainty import ScoreCertainty
 from helpers.stub_models import Share
 
 X = np.random.default_rng(0).normal(size=(20, 2))
@@ -107,9 +109,9 @@ def test_noise_does_not_come_from_the_seed():
 
 def test_noise_is_on_all_rows_whichever_are_left_out(monkeypatch):
     """Which rows are copies of public ones hangs on other rows, so that one row could move many."""
-    seen, used, certainties = [], [], row_scores.certainties
+    seen, used, certainties = [], [], membership.certainties
     spy = lambda own, *rest, **more: (seen.append(len(own)), certainties(own, *rest, **more))[1]  # noqa: E731
-    monkeypatch.setattr(row_scores, "certainties", spy)
+    monkeypatch.setattr(membership, "certainties", spy)
     for share in (0, 4):
         near = np.concatenate([X[:share], 1 - X[share:] / 2])
         party = Party("a", Share(), X, Y, calibration=0)

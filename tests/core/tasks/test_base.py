@@ -26,8 +26,9 @@ from consilience.core.tasks.lifecycle import Checkpoint, Describe, Evaluate, Joi
 from consilience.core.tasks.outgoing import LONGEST_REASON, answer
 from consilience.core.tasks.predictions import Distill, FitPrivate, PredictPublic
 from consilience.core.tasks.scores import ComparePublic, CountRows, ScorePublic, score_task
-from consilience.methods.comparison_rules.tasks import ScoreCertainty, SelectPublic
+from consilience.methods.comparison_rules.tasks import SelectPublic
 from consilience.methods.parameters.tasks import TrainDynamically, TrainParameters
+from consilience.privacy.accounting.certainty import ScoreCertainty
 from helpers.stub_models import Share
 
 POINTS = np.array([[0.0], [1.0], [2.0]])

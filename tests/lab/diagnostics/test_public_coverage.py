@@ -16,7 +16,13 @@ from consilience import Federation, LocalNetwork, Party, avg, ensemble_distillat
 from consilience.core.errors import InvalidInput, QuorumLost
 from consilience.core.messages.schema import Public
 from consilience.lab.data import load
-from consilience.lab.diagnostics.coverage import LITTLE, WELL, PublicCoverage, measure_coverage
+from consilience.lab.diagnostics.coverage import (
+    LITTLE,
+    WELL,
+    PublicCoverage,
+    measure_coverage,
+    suitability,
+)
 from consilience.methods.comparison_rules.scores import Selection
 from consilience.methods.comparison_rules.tasks import SelectPublic
 from helpers.stub_models import Share
@@ -34,7 +40,7 @@ def judged(
 ) -> PublicCoverage:
     """Of parties with 200 rows each, ``rows(n)``."""
     made = [Party(f"p{i}", Share(), rows(200), np.resize(XY, 200), **more) for i in range(parties)]
-    return Federation(made, public).suitability()
+    return suitability(Federation(made, public))
 
 
 # --- the figures ------------------------------------------------------------------------------------
@@ -98,7 +104,7 @@ def test_95_percent_of_rows_drawn_alike_are_known():
     """One party, threshold set on 200 held-out rows: 2,000 public rows leave 95% ± 4%."""
     rng = np.random.default_rng(0)
     party = Party("a", Share(), rng.normal(size=(1000, 2)), np.resize(XY, 1000))
-    found = Federation([party], rng.normal(size=(2000, 2))).suitability()
+    found = suitability(Federation([party], rng.normal(size=(2000, 2))))
     assert found.share == pytest.approx(0.95, abs=0.04)
 
 
@@ -124,7 +130,7 @@ def test_texts():
     def found(public: np.ndarray) -> PublicCoverage:
         model = make_pipeline(CountVectorizer(), MultinomialNB())
         made = [Party(n, model, texts("ours", 100), np.resize(XY, 100)) for n in "ab"]
-        return Federation(made, public).suitability()
+        return suitability(Federation(made, public))
 
     assert found(texts("ours", 60)).share > WELL
     mixed = found(np.concatenate([texts("ours", 10), texts("theirs", 50)]))
@@ -144,7 +150,7 @@ def test_rows_of_one_table_split_at_random_are_known(kind):
         rows = np.array([" ".join([*map("w{}".format, c), *map("r{}".format, r)])
                          for c, r in zip(common, rare, strict=True)], dtype=object)  # fmt: skip
     party = Party("a", Share(), rows[:160], np.resize(XY, 160))
-    assert Federation([party], rows[160:]).suitability().share > 0.8
+    assert suitability(Federation([party], rows[160:])).share > 0.8
 
 
 def test_values():
@@ -153,7 +159,7 @@ def test_values():
         Party(name, LinearRegression(), rng.normal(size=(100, 2)), rng.normal(size=100))
         for name in "ab"
     ]
-    assert Federation(made, rng.normal(size=(100, 2))).suitability().share > WELL
+    assert suitability(Federation(made, rng.normal(size=(100, 2)))).share > WELL
 
 
 @pytest.mark.needs_data("mnist", "fashion-mnist")
@@ -168,7 +174,7 @@ def test_digits_know_digits_and_no_clothes():
             mine = np.flatnonzero(np.isin(mnist.y, [i, (i + 1) % 10]))
             rows = rng.choice(mine, 200, replace=False)
             made.append(Party(f"p{i}", Share(), mnist.X[rows], mnist.y[rows].astype(str)))
-        return Federation(made, public[:400]).suitability()
+        return suitability(Federation(made, public[:400]))
 
     digits, clothes = found(mnist.X_test), found(fashion.X_test)
     assert digits.share > 0.9 and digits.words == "well known"
@@ -185,20 +191,20 @@ def test_the_same_over_the_wire_and_models_stay_as_they_are():
 
     protocol = ensemble_distillation(aggregate=avg(), rounds=2)
     plain, asked = Federation(parties(), public), Federation(parties(), public)
-    before = asked.suitability()
+    before = suitability(asked)
     plain, after = plain.run(protocol), asked.run(protocol)
     for name in "abc":
         expected = plain.models[name].predict_proba(public)
         np.testing.assert_array_equal(after.models[name].predict_proba(public), expected)
     assert not [d for row in after.deliveries for d in row if "SelectPublic" in d.tasks]
     models = {n: m.predict_proba(public) for n, m in asked.network.models().items()}
-    np.testing.assert_array_equal(asked.suitability().known, before.known)
+    np.testing.assert_array_equal(suitability(asked).known, before.known)
     for name, model in asked.network.models().items():
         np.testing.assert_array_equal(model.predict_proba(public), models[name])
 
     shared = Public(public)
     wire = Federation.over(LocalNetwork(parties(), shared, wire=True), shared)
-    np.testing.assert_array_equal(wire.suitability().known, before.known)
+    np.testing.assert_array_equal(suitability(wire).known, before.known)
     (left,) = {d.left for d in wire.network.deliveries if d.tasks == "SelectPublic"}
     assert left == "Selection(50)"
 
@@ -218,7 +224,7 @@ def test_without_public_data():
     rng = np.random.default_rng(0)
     made = [Party(n, GaussianNB(), rng.normal(size=(20, 2)), np.resize(XY, 20)) for n in "ab"]
     with pytest.raises(InvalidInput, match="suitability: there is no public data"):
-        Federation(made).suitability()
+        suitability(Federation(made))
 
 
 def test_parties_that_have_not_joined():

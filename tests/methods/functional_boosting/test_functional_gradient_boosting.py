@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -37,6 +37,8 @@ from consilience.methods.functional_boosting.tasks import (
     StartFunction,
     WeakLearners,
 )
+from consilience.methods.model_exchange import tasks as exchange_tasks
+from consilience.methods.model_exchange.party import share
 from consilience.methods.model_exchange.protocols import averaged_distillation
 from consilience.methods.parameters.federated_averaging import federated_averaging
 from consilience.models import make
@@ -546,11 +548,24 @@ def tree(outputs: int, model: Any = EXACT, size: float = 1.0) -> tuple[str, Any]
     return pack(learner)
 
 
-def five(send: Any) -> tuple[Federation, list[Party]]:
-    """Party d sends what ``send`` makes of what it would send."""
-    parties = [labelled(name, Boosted(EXACT), calibration=0) for name in "abcde"]
-    honest = parties[3].share
-    parties[3].share = lambda learner=None: send(*honest(learner))  # type: ignore[method-assign]
+@pytest.fixture
+def five(monkeypatch: pytest.MonkeyPatch) -> Callable[[Any], tuple[Federation, list[Party]]]:
+    """Make five parties, of which d sends what ``send`` makes of what it would send."""
+
+    def made(send: Any) -> tuple[Federation, list[Party]]:
+        parties = [labelled(name, Boosted(EXACT), calibration=0) for name in "abcde"]
+
+        def shared(party: Party, learner: Any = None) -> Any:
+            honest = share(party, learner)
+            return send(*honest) if party.name == "d" else honest
+
+        monkeypatch.setattr(exchange_tasks, "share", shared)
+        return _federation(parties)
+
+    return made
+
+
+def _federation(parties: list[Party]) -> tuple[Federation, list[Party]]:
     return Federation(parties, public=np.arange(8.0)[:, None], strict=False), parties
 
 
@@ -571,7 +586,7 @@ def five(send: Any) -> tuple[Federation, list[Party]]:
     ids=["garbage", "no description", "outputs", "classifier", "package", "mislabelled"],
 )
 def test_weak_learners_that_cannot_be_used_leave_out_their_sender(
-    send: Any, said: str, distill: bool
+    five: Any, send: Any, said: str, distill: bool
 ) -> None:
     """The sum is that of the four others; as a student, only a's is asked for."""
     federation, _ = five(send)
@@ -584,7 +599,7 @@ def test_weak_learners_that_cannot_be_used_leave_out_their_sender(
         assert last.state.memory["weights"].tolist() == [-1 / 4] * 4
 
 
-def test_an_infinite_objective_leaves_out_its_party() -> None:
+def test_an_infinite_objective_leaves_out_its_party(five: Any) -> None:
     federation, parties = five(lambda about, data: (about, data))
     rounds = federation.rounds(ffgb(rounds=2))
     next(rounds)
@@ -602,7 +617,7 @@ def test_an_infinite_objective_leaves_out_its_party() -> None:
         run([squares("a", TWO, np.array([1e200, 0.0])), by_hand()[1]], rounds=1)
 
 
-def test_wild_weak_learners_stop_the_run_and_their_senders_are_named() -> None:
+def test_wild_weak_learners_stop_the_run_and_their_senders_are_named(five: Any) -> None:
     """They are sound; what they say of rows is known where they are used."""
     federation, _ = five(lambda about, data: tree(2, size=1e12))
     with pytest.raises(RunFailed, match=r"weak learners are wild(.|\n)*are of a, b, c, d, e\."):

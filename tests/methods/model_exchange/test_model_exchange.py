@@ -19,6 +19,7 @@ from consilience.core.messages.replies import SharedModel
 from consilience.core.messages.schema import Public
 from consilience.core.protocols import ensemble_distillation
 from consilience.methods.kernel_federations.agents import KernelAgents
+from consilience.methods.model_exchange.party import predict_private_with
 from consilience.methods.model_exchange.protocols import (
     alternating_distillation,
     averaged_distillation,
@@ -226,7 +227,7 @@ def test_spoilt_models_are_refused(spoil: Any, said: str) -> None:
     assert replies is not None
     model = replies.of(SharedModel)[0]
     with pytest.raises(KnowledgeRefused) as refused:
-        party.predict_private_with(model.about, spoil(model.data))
+        predict_private_with(party, model.about, spoil(model.data))
     assert said in str(refused.value)
 
 
@@ -247,7 +248,7 @@ def test_models_that_are_described_otherwise_are_refused(change: Any, said: str)
     assert replies is not None
     model = replies.of(SharedModel)[0]
     with pytest.raises(KnowledgeRefused, match=said):
-        parties[0].predict_private_with(change(model.about), model.data)
+        predict_private_with(parties[0], change(model.about), model.data)
 
 
 def shared_by(model: Any, X: Any, y: Any) -> SharedModel:
@@ -299,7 +300,7 @@ def test_answers_without_end_are_refused() -> None:
     party = Party("a", Ridge(), X, y, calibration=0, trusts=("sklearn", "tests"))
     Federation([party, Party("b", Ridge(), X, y)]).form()
     with pytest.raises(KnowledgeRefused):
-        party.predict_private_with(model.about, model.data)
+        predict_private_with(party, model.about, model.data)
 
 
 class Moody(Ridge):  # type: ignore[misc]

@@ -22,8 +22,8 @@ from consilience.core.tasks.base import Task
 from consilience.core.tasks.lifecycle import Describe, Evaluate, Join
 from consilience.core.tasks.outgoing import UNSAID, answer
 from consilience.core.tasks.predictions import FitPrivate, PredictPublic
-from consilience.methods.comparison_rules.tasks import ScoreCertainty
 from consilience.privacy.accounting.budget import Budget
+from consilience.privacy.accounting.certainty import ScoreCertainty
 from consilience.privacy.accounting.ledger import Release
 from consilience.privacy.accounting.losses import PrivacyLoss, gaussian_mu
 from consilience.privacy.accounting.mechanisms import GaussianNoise, Mechanism

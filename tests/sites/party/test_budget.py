@@ -25,8 +25,8 @@ from consilience.core.tasks.outgoing import UNSAID
 from consilience.core.tasks.predictions import FitPrivate, PredictPublic
 from consilience.core.tasks.scores import CountRows
 from consilience.lab.cli.main import app
-from consilience.methods.comparison_rules.tasks import ScoreCertainty
 from consilience.privacy.accounting.budget import Budget
+from consilience.privacy.accounting.certainty import ScoreCertainty
 from consilience.privacy.accounting.ledger import FOLDER, entries
 from consilience.privacy.class_sums.party import sums_of
 from consilience.privacy.class_sums.protocol import private_sums

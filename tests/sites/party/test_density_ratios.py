@@ -25,11 +25,11 @@ from consilience.core.tasks.predictions import FitPrivate
 from consilience.core.tasks.scores import CompareCoarsely, ComparePublic
 from consilience.methods.comparison_rules.tasks import (
     MeasureAngles,
-    ScoreCertainty,
     SelectPublic,
     SendMoments,
     TellApart,
 )
+from consilience.privacy.accounting.certainty import ScoreCertainty
 from consilience.sites.party import EVERYTHING, Limits, PartySite
 from helpers.party_sites import ask
 

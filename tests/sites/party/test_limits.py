@@ -16,8 +16,8 @@ from consilience.core.messages.replies import Receipt
 from consilience.core.tasks.base import Task, bookkeeping_tasks, task_types
 from consilience.core.tasks.predictions import FitPrivate, PredictPublic
 from consilience.methods.comparison_rules.scores import Certainties
-from consilience.methods.comparison_rules.tasks import ScoreCertainty
 from consilience.methods.parameters.tasks import DescribeParameters
+from consilience.privacy.accounting.certainty import ScoreCertainty
 from consilience.privacy.secure_aggregation.tasks import SumMasked, SumQuestion
 from consilience.sites.party import EVERYTHING, GROUPS, Limits
 

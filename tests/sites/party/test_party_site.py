@@ -26,10 +26,10 @@ from consilience.core.tasks.lifecycle import Checkpoint, Describe, Evaluate, Joi
 from consilience.core.tasks.predictions import Distill, FitPrivate, PredictPublic
 from consilience.core.tasks.scores import CountRows
 from consilience.methods.comparison_rules.scores import Certainties
-from consilience.methods.comparison_rules.tasks import ScoreCertainty
 from consilience.methods.compression.stage import CompressedRequest
 from consilience.methods.model_exchange.tasks import TrainTowards
 from consilience.methods.parameters.tasks import SendParameters
+from consilience.privacy.accounting.certainty import ScoreCertainty
 from consilience.sites.party import AUDIT, EVERYTHING, Limits, PartySite, read_log, read_session
 from helpers.killed_sites import state
 from helpers.party_sites import agreement, ask, one_party, requests

@@ -7,11 +7,9 @@ import pytest
 
 from consilience.core.errors import InvalidInput
 from consilience.core.metrics.metrics import outcome_metrics, outcome_scores
-from consilience.core.numerics.outcomes import (
-    Quantiles,
-    Survival,
-    outcome_of,
-)
+from consilience.core.numerics.outcomes import outcome_of
+from consilience.tables.outcomes.quantiles import Quantiles
+from consilience.tables.outcomes.survival import Survival
 from consilience.tables.outcomes.survival_scores import (
     KaplanMeier,
     brier_scores,

@@ -9,7 +9,8 @@ from sklearn.linear_model import LogisticRegression
 
 from consilience import Federation, Party, avg, ensemble_distillation
 from consilience.core.errors import InvalidInput
-from consilience.core.numerics.outcomes import Quantiles, Survival
+from consilience.tables.outcomes.quantiles import Quantiles
+from consilience.tables.outcomes.survival import Survival
 
 DAYS = Survival([1.0, 2.0, 4.0])
 

@@ -11,9 +11,9 @@ import pytest
 
 from consilience.core.errors import InvalidInput
 from consilience.core.learners import Learner, as_learner
-from consilience.core.numerics.outcomes import Survival
 from consilience.models import make
 from consilience.models.files.transfer import pack, unpack
+from consilience.tables.outcomes.survival import Survival
 
 DAYS = Survival([1.0, 2.0, 4.0])
 MODELS: dict[str, dict[str, Any]] = {"survival-forest": {"n_estimators": 20}, "cox": {}}

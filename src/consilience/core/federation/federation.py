@@ -29,13 +29,11 @@ from consilience.core.federation.history import History
 from consilience.core.messages.replies import Description, Metrics
 from consilience.core.messages.schema import Agreement, Public
 from consilience.core.networks import LocalNetwork, Network, Population, PopulationNetwork
-from consilience.core.numerics.encoder import Encoder
+from consilience.core.numerics.encoder import Encoder, find_encoder
 from consilience.core.numerics.randomness import limited_threads
 from consilience.core.party.party import Party
 from consilience.core.protocols import Protocol, Round, RoundState
 from consilience.core.tasks.lifecycle import Describe, Evaluate, Join, TakePublic
-from consilience.lab.diagnostics.coverage import PublicCoverage, measure_coverage
-from consilience.models.encoders.encoders import find_encoder
 
 
 class Federation:
@@ -192,21 +190,6 @@ class Federation:
         )
         agreement = negotiate(fitting, self.public, seed=self._seed, encoder=self._encoder)
         return fitting, agreement
-
-    def suitability(self) -> PublicCoverage:
-        """Measure how much of the public data the parties know, by inputs alone; nothing is trained for it.
-
-        Parties that have joined are asked as they are, others join first; models stay untouched.
-
-        Raises:
-            InvalidInput: there is no public data, or the parties, their data or their models do not go
-                together.
-            QuorumLost: too few parties can say.
-        """
-        if self.network.agreement is None:
-            self.form()
-        with limited_threads(self.threads):
-            return measure_coverage(self.network)
 
     def rounds(self, protocol: Protocol, *, state: RoundState | None = None) -> Iterator[Round]:
         """Compute the rounds of a protocol, one at a time, from untrained models.

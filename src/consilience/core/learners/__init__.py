@@ -13,6 +13,7 @@ from typing import Any
 from consilience.core.errors import InvalidInput
 from consilience.core.learners.base import (
     Abilities,
+    FixedLearner,
     GradientCorrection,
     Learner,
     Model,
@@ -26,6 +27,7 @@ from consilience.core.validation.labels import Kind
 
 __all__ = [
     "Abilities",
+    "FixedLearner",
     "GradientCorrection",
     "Kind",
     "Learner",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
@@ -16,9 +16,7 @@ from consilience.core.numerics.outcomes import Outcome
 from consilience.core.validation.arrays import Array, as_rows, check_inputs
 from consilience.core.validation.labels import Kind
 from consilience.core.validation.printing import prints_no_rows
-from consilience.models.encoders.encoders import with_text_columns
-from consilience.tables.rows import rows_of
-from consilience.tables.table import Table, is_table, text_rows
+from consilience.core.validation.tables import is_table, table_reader
 
 Phase = Literal["first", "private", "distill"]
 Takes = Literal["numbers", "scaled", "gaps", "categories", "names"]
@@ -242,6 +240,39 @@ class Learner(ABC):
         """
 
 
+class FixedLearner(Learner):
+    """A model that answers rows as it is, and is never trained.
+
+    Attributes:
+        classes: the classes that it knows, by the names that the party has for them; empty for values.
+        targets: number of values a row, where there are no classes.
+    """
+
+    classes: tuple[str, ...]
+    targets: int
+
+    @abstractmethod
+    def align(self, agreed: Iterable[str], names: Iterable[str]) -> None:
+        """Answer in an agreed class order from now on; classes that it does not know have probability 0.
+
+        Args:
+            agreed: the classes of all parties, in order.
+            names: the federation's names of its own :attr:`classes`.
+        """
+
+    @abstractmethod
+    def check_budget(self, *rows: Array) -> None:
+        """Raise ``InvalidInput`` where fewer answers are left than these tables of rows take."""
+
+    @abstractmethod
+    def keep_answers(self, file: Path) -> None:
+        """Keep its answers in a file, and read those that are there."""
+
+    @abstractmethod
+    def bound_answers(self, most: int) -> None:
+        """Bound the rows that it is asked about in all."""
+
+
 @runtime_checkable
 class Parametric(Protocol):
     """A learner whose parameters can be read, set and pulled at, as protocols that exchange them need it.
@@ -312,17 +343,14 @@ class Model:
                 known = np.where(np.isnan(rows), 0, rows)
             check_inputs(known, where="predict")
             return rows
-        table, schema = Table.of(X, where="predict"), self.learner.schema
-        if (texts := text_rows(table)) is not None and schema is None:
-            return texts
-        if schema is None:
+        found = table_reader().asked_rows(X, self.learner.schema, where="predict")
+        if found is None:
             raise InvalidInput(
                 "the model was trained on columns without names",
                 where="predict",
                 mend="Give an array, its columns in the order of training.",
             )
-        table = with_text_columns(table, schema)
-        return rows_of(table, schema, where="predict", unknown="missing").X
+        return found
 
     @property
     def _takes_gaps(self) -> bool:

@@ -17,8 +17,7 @@ from consilience.core.messages.message import message
 from consilience.core.numerics.encoder import Encoder
 from consilience.core.validation.arrays import as_rows, check_inputs, read_only
 from consilience.core.validation.labels import Kind
-from consilience.tables.rows import rows_and_schema
-from consilience.tables.table import Table, is_table, text_rows
+from consilience.core.validation.tables import is_table, table_reader
 
 OutputKind = Literal["probabilities", "logits", "values"]
 Ratios = Literal["none", "coarse", "exact"]
@@ -72,11 +71,8 @@ class Public:
 
     def __init__(self, X: Any, schema: Schema | None = None) -> None:
         if is_table(X):
-            table = Table.of(X, where="public data")
-            X = text_rows(table)
-            if X is None:
-                rows = rows_and_schema(table, where="public data")
-                X, schema, self.notes = rows.X, rows.schema, rows.notes
+            X, found, self.notes = table_reader().public_rows(X, where="public data")
+            schema = schema if found is None else found
         X = as_rows(X, where="public data")
         if X.ndim == 0 or len(X) == 0:
             raise InvalidInput(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Protocol
 
 from consilience.core.errors import InvalidInput
+from consilience.core.registry import registered_object
 from consilience.core.validation.arrays import Array
 
 LONGEST_KEY = 128
@@ -41,3 +42,19 @@ def check_encoder(encoder: object) -> None:
             mend="Give it an attribute key: the digest of its file, a text of 1 to "
             f"{LONGEST_KEY} characters, by which parties know that they have the same one.",
         )
+
+
+def find_encoder(encoder: Encoder | str) -> Encoder:
+    """Find an encoder by its name, or check one that is given.
+
+    Args:
+        encoder: a callable with a ``key``; or a name, which a package registers the finder of.
+
+    Raises:
+        InvalidInput: no encoder, or an unknown name.
+    """
+    if not isinstance(encoder, str):
+        check_encoder(encoder)
+        return encoder
+    found: Encoder = registered_object("consilience.encoders", "named")(encoder)
+    return found

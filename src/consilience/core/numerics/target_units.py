@@ -10,8 +10,8 @@ import math
 
 import numpy as np
 
+from consilience.core.numerics.units import FACTORS, FEW, TEMPERATURES, UNITS, converted
 from consilience.core.validation.arrays import Array
-from consilience.tables.remarks import FACTORS, FEW, TEMPERATURES, UNITS, converted
 
 _OTHERS = {
     7.0: "days and weeks",

@@ -4,16 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import numpy as np
-
-from consilience.core.errors import ConsilienceError, InvalidInput, KnowledgeRefused, odd_name
-from consilience.core.learners import Learner
+from consilience.core.errors import InvalidInput, odd_name
+from consilience.core.learners import FixedLearner
 from consilience.core.messages.schema import MOST_CLASSES, Agreement
 from consilience.core.numerics.encoder import LONGEST_KEY
-from consilience.core.validation.arrays import Array
-from consilience.core.validation.labels import Kind
 from consilience.core.validation.memory import check_memory
-from consilience.models.fixed import Frozen
 from consilience.privacy.accounting.noisy_training import training_releases
 
 if TYPE_CHECKING:
@@ -115,7 +110,7 @@ def check_model(party: Party) -> None:
     if len(public) or not budgeted:
         learner.check((public.X if len(public) else party.X)[:_EXAMPLES])
     training_releases(party)  # of a network that cannot be trained with noise there are none
-    if isinstance(learner, Frozen):
+    if isinstance(learner, FixedLearner):
         tested = () if party.test is None or budgeted else (party.test[0],)
         learner.check_budget(*[public.X] * bool(len(public)), *tested)
 
@@ -125,8 +120,7 @@ def _check_order(party: Party) -> None:
     option = party.learner.counts_columns
     if not option or party.table is None or party.schema is None:
         return
-    own = [party.table.rename.get(name, name) for name in party.table.private.columns]
-    if own != list(party.schema.names):
+    if party.table.renamed != tuple(party.schema.names):
         raise InvalidInput(
             f"{option} says columns by position, and the columns of its table are not those of the "
             "public rows in the same order",
@@ -188,36 +182,3 @@ def _check_encoder(party: Party, agreed: str) -> None:
         mend="Every party needs the same file: data.encoder at the party, encoder at the coordinator; in "
         "Python Federation(encoder=…).",
     )
-
-
-def checked_answers(model: Learner, X: Array, targets: Array, kind: Kind) -> Array:
-    """Predict own rows with another party's model, and refuse answers that are none.
-
-    Args:
-        model: the model.
-        X: inputs, shape ``(n, ...)``.
-        targets: own targets, whose shape ``(n, n_outputs)`` the answers have to have.
-        kind: ``"classification"`` or ``"regression"``.
-
-    Raises:
-        KnowledgeRefused: it is for something else, cannot answer, or its answers are no predictions.
-    """
-    if model.abilities.kind != kind:
-        raise KnowledgeRefused(f"a model for {model.abilities.kind}, not {kind}")
-    if model.n_outputs != targets.shape[1]:
-        raise KnowledgeRefused(f"a model of {model.n_outputs:,} outputs, not {targets.shape[1]}")
-    try:
-        values = model.predict(X)
-    except KnowledgeRefused:
-        raise
-    except ConsilienceError as error:
-        raise KnowledgeRefused(f"a model that cannot answer: {error.what}") from error
-    if values.shape != targets.shape or not np.isfinite(values).all():
-        raise KnowledgeRefused(
-            f"a model that answers {values.shape}, expected finite {targets.shape}"
-        )
-    if kind == "classification" and (
-        (values < 0).any() or np.abs(values.sum(axis=1) - 1).max() > 1e-3
-    ):
-        raise KnowledgeRefused("a model whose answers are no probabilities")
-    return values

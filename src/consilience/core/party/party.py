@@ -13,15 +13,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from consilience.core.errors import InvalidInput, odd_name
-from consilience.core.learners import Learner, as_learner, kind_told_by
+from consilience.core.learners import FixedLearner, Learner, as_learner, kind_told_by
 from consilience.core.messages.schema import Agreement, Ratios
 from consilience.core.metrics.metrics import metrics_of, own_weights
 from consilience.core.numerics.coarse_ratios import Coarseness
-from consilience.core.numerics.encoder import Encoder
+from consilience.core.numerics.encoder import Encoder, find_encoder
 from consilience.core.numerics.outcomes import Outcome
 from consilience.core.party.agreement import check_agreement, check_model, check_outputs, own_rows
 from consilience.core.party.personalizer import Chooser, Purpose
-from consilience.core.party.public_rows import OwnTable, ReadByPublic
+from consilience.core.party.public_rows import ReadByPublic
 from consilience.core.party.row_scores import Scores
 from consilience.core.party.rows import (
     as_pair,
@@ -34,6 +34,7 @@ from consilience.core.party.rows import (
     target_rows,
 )
 from consilience.core.party.state import SavedState
+from consilience.core.party.trainer import Training
 from consilience.core.validation.arrays import Array, read_only
 from consilience.core.validation.labels import (
     Kind,
@@ -43,22 +44,17 @@ from consilience.core.validation.labels import (
     label_names,
 )
 from consilience.core.validation.numbers import check_choice, check_flag, check_number
-from consilience.methods.model_exchange.party import ModelSharing
-from consilience.models.encoders.encoders import find_encoder
-from consilience.models.files.transfer import TRUSTED
-from consilience.models.fixed import Frozen
+from consilience.core.validation.tables import Lenient, is_table, table_reader
 from consilience.privacy.accounting.party import Protected
 from consilience.privacy.accounting.stage import Privacy
-from consilience.tables.columns import Lenient
-from consilience.tables.outcomes.per_label import suited_to
 
 
-class Party(ReadByPublic, ModelSharing, SavedState, Protected):
+class Party(ReadByPublic, Training, SavedState, Protected):
     """One participant: private rows, a model of any kind, and optionally its own test rows.
 
     A party without ``y`` *learns only*: it sends nothing, keeps no model alone, and is taught on the public
     rows, those more that lie where its own unlabelled ones do, if that serves these (:mod:`.importance`). A
-    party whose model is :class:`~consilience.models.fixed.Frozen` answers and is never taught; it needs no
+    party whose model is :class:`~.FixedLearner` answers and is never taught; it needs no
     rows.
 
     Args:
@@ -82,7 +78,8 @@ class Party(ReadByPublic, ModelSharing, SavedState, Protected):
             each row is one by default.
         arrived: arrival that each private row came with, from 0 on, shape ``(n,)``: a budget of privacy that
             counts one arrival more (:attr:`.Budget.arrivals`) charges those rows alone. Never renumbered.
-        trusts: packages whose models it accepts from others, where models are exchanged.
+        trusts: packages whose models it accepts from others, where models are exchanged; by default those of
+            the libraries that consilience has learners for.
         sends_rows: whether a model that holds rows it was trained on, such as nearest neighbours or a kernel
             machine, may be sent to others.
         coarseness: how little it says of where its rows lie, for the aggregator ``coarse_density_ratio``;
@@ -122,7 +119,7 @@ class Party(ReadByPublic, ModelSharing, SavedState, Protected):
         classes: Sequence[str] = (),
         privacy_units: Any = None,
         arrived: Any = None,
-        trusts: Sequence[str] = TRUSTED,
+        trusts: Sequence[str] | None = None,
         sends_rows: bool = False,
         coarseness: Coarseness | None = None,
         encoder: Encoder | str | None = None,
@@ -152,9 +149,12 @@ class Party(ReadByPublic, ModelSharing, SavedState, Protected):
         if outcome is not None:
             kind = "classification"
         learner = as_learner(model, kind=kind or kind_told_by(model, () if y is None else y))
+        if outcome is not None:
+            _check_knows(learner, outcome)
+            learner = outcome.suited(learner)
         super().__init__(
             str(name),
-            suited_to(learner, outcome),
+            learner,
             trusts=trusts,
             sends_rows=sends_rows,
             secret=secret,
@@ -170,10 +170,13 @@ class Party(ReadByPublic, ModelSharing, SavedState, Protected):
             check_same_order(inputs, labels, where=where)
         reading: dict[str, Any] = {"missing": missing, "unknown": unknown}
         reading |= {"rename": rename or {}, "units": units or {}}
-        self.table = OwnTable.of(X, test, where=self._where, **reading)
+        tested = test[0] if isinstance(test, tuple | list) and test else None
+        self.table = None
+        if is_table(X if X is not None else tested):
+            self.table = table_reader().row_source(X, test, where=self._where, **reading)
         """Its rows as they came, where their columns have names."""
         X, test = self._numbers_of(X, test)
-        self.frozen = isinstance(self._prototype, Frozen)
+        self.frozen = isinstance(self._prototype, FixedLearner)
         """Whether its model answers, and is never trained."""
         self.labelled = y is not None
         """Whether it has labelled rows of its own; one without, and not frozen, learns only."""
@@ -254,7 +257,7 @@ class Party(ReadByPublic, ModelSharing, SavedState, Protected):
     def _named(self) -> tuple[str, ...] | None:
         """Classes that a frozen model knows, by its own names; ``None`` for other models."""
         model = self._prototype
-        return model.classes if isinstance(model, Frozen) and model.classes else None
+        return model.classes if isinstance(model, FixedLearner) and model.classes else None
 
     def _named_by_all(self) -> list[str]:
         """The same classes by the names that the federation has for them."""
@@ -266,7 +269,7 @@ class Party(ReadByPublic, ModelSharing, SavedState, Protected):
         """Number of values that its model predicts; 0 for classes, and where the others' say it."""
         if self.kind == "classification":
             return 0
-        if isinstance(self._prototype, Frozen):
+        if isinstance(self._prototype, FixedLearner):
             return self._prototype.targets
         return self.y.shape[1] if self.labelled else 0
 
@@ -374,20 +377,23 @@ class Party(ReadByPublic, ModelSharing, SavedState, Protected):
         return calibration_rows(y, self._calibration, self.kind, self.stream(0, "calibration"))
 
     def keep_answers(self, file: Path) -> None:
-        """Keep a frozen model's answers in a file, and read those that are there (:class:`.Answers`)."""
-        if isinstance(self._prototype, Frozen):
-            self._prototype.answers.keep_in(file)
+        """Keep a frozen model's answers in a file, and read those that are there."""
+        if isinstance(self._prototype, FixedLearner):
+            self._prototype.keep_answers(file)
 
     def most_answers(self, most: int) -> None:
         """Bound the rows that a frozen model is asked about in all."""
-        if isinstance(self._prototype, Frozen):
-            own = self._prototype.answers.most
-            self._prototype.answers.most = most if own is None else min(most, own)
+        if isinstance(self._prototype, FixedLearner):
+            self._prototype.bound_answers(most)
 
     def untrained(self) -> Learner:
         """A new model of the agreed number of outputs; a frozen one as it is, in the agreed class order."""
         learner = super().untrained()
-        if isinstance(learner, Frozen) and self.agreement is not None and self._named is not None:
+        if (
+            isinstance(learner, FixedLearner)
+            and self.agreement is not None
+            and self._named is not None
+        ):
             learner.align(self.agreement.classes, self._named_by_all())
         learner.labels = self._label_columns()
         return learner
@@ -430,3 +436,15 @@ class Party(ReadByPublic, ModelSharing, SavedState, Protected):
         if self.digits is not None:
             values = {name: float(f"{value:.{self.digits}g}") for name, value in values.items()}
         return len(self.test[0]), values
+
+
+def _check_knows(learner: Learner, outcome: Outcome) -> None:
+    """Raise ``InvalidInput`` if a model that is never trained knows other classes than an outcome has."""
+    if isinstance(learner, FixedLearner) and learner.classes != outcome.classes:
+        raise InvalidInput(
+            f"it answers with {', '.join(learner.classes[:5]) or 'values'}, and the outcome is coded as "
+            f"{', '.join(outcome.classes[:5])}",
+            where="Frozen",
+            mend="Give classes=outcome.classes, and a function that answers with their probabilities; of "
+            "several labels outcome.coded makes them.",
+        )

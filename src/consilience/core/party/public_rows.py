@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,107 +15,12 @@ from consilience.core.messages.schema import Public
 from consilience.core.numerics.outcomes import Outcome
 from consilience.core.party.nearness import PublicComparison
 from consilience.core.validation.arrays import Array, check_alike, read_only
-from consilience.core.validation.printing import prints_no_rows
-from consilience.models.encoders.encoders import with_text_columns
+from consilience.core.validation.tables import RowSource, is_table, table_reader
 from consilience.privacy.accounting.stage import Privacy
-from consilience.tables.columns import Lenient
-from consilience.tables.remarks import says_target
-from consilience.tables.rows import Rows, rows_and_schema, rows_of
-from consilience.tables.table import Table, is_table, text_rows
 
 MOST_SHARED = 0.25
 """Of a party's own rows, how many may be left out since they are public rows too: whoever could have all
 others left out would ask about those that remain."""
-
-
-@prints_no_rows
-@dataclass(frozen=True)
-class OwnTable:
-    """Private rows and test rows of a party with the names of their columns.
-
-    Attributes:
-        private: the private inputs.
-        tests: the test inputs; ``None`` where there are none.
-        where: the party, for errors.
-        rename: own name of a column to the public rows' name.
-        units: the public rows' name of a column to the factor that its numbers are multiplied by, or a scale
-            of temperature.
-        missing: whether columns of the public rows may be missing.
-        unknown: what becomes of categories that the public rows do not have.
-        tested_alone: whether it has test rows alone, which then are ``private`` too, for their columns.
-    """
-
-    private: Table
-    tests: Table | None
-    where: str
-    rename: Mapping[str, str]
-    units: Mapping[str, float | str]
-    missing: Literal["refused", "allowed"]
-    unknown: Lenient
-    tested_alone: bool = False
-
-    @classmethod
-    def of(cls, X: Any, test: Any, **options: Any) -> OwnTable | None:
-        """Take a party's inputs and test rows with labels; ``None`` unless the inputs are a table."""
-        if X is None and isinstance(test, tuple | list) and test and is_table(test[0]):
-            X, options = test[0], {**options, "tested_alone": True}
-        if not is_table(X):
-            return None
-        where = options["where"]
-        private, held = Table.of(X, where=where), None
-        if text_rows(private) is not None:
-            return None
-        if isinstance(test, tuple | list) and test and is_table(test[0]):
-            held = Table.of(test[0], where=f"{where}, test data")
-        return cls(private, held, **options)
-
-    def rows(self) -> tuple[Rows, Array | None]:
-        """Read the rows by the schema that they suggest themselves."""
-        where = f"{self.where}, private data"
-        found = rows_and_schema(self.private, where=where, texts="left out")
-        assert found.schema is not None
-        tests = None
-        if self.tests is not None:
-            where = f"{self.where}, test data"
-            tests = rows_of(self.tests, found.schema, where=where, unknown="missing").X
-        return found, tests
-
-    def rows_by(self, public: Public, *, discreet: bool) -> tuple[Rows, Array | None]:
-        """Read private rows by the schema of public rows, and test rows by the part of it that they have.
-
-        Args:
-            public: the public rows, which have a schema.
-            discreet: leave what the tables hold out of errors.
-
-        Raises:
-            InvalidInput: they do not go together.
-        """
-        assert public.schema is not None
-        precision = public.X.dtype if public.X.dtype.kind == "f" else np.dtype(np.float64)
-        options: dict[str, Any] = {
-            "rename": self.rename,
-            "unknown": self.unknown,
-            "discreet": discreet,
-        }
-        found = rows_of(
-            with_text_columns(self.private, public.schema),
-            public.schema,
-            where=self.where,
-            units=self.units,
-            missing=self.missing,
-            **options,
-        )
-        found = replace(found, X=found.X.astype(precision))
-        if self.tests is None:
-            return found, None
-        kept = public.schema.only(found.kept)
-        units = {name: unit for name, unit in self.units.items() if name in kept.names}
-        read = with_text_columns(self.tests, kept)
-        tests = rows_of(read, kept, where=f"{self.where}, test data", units=units, **options)
-        if not self.tested_alone:
-            said = tuple(f"in the test rows, {note}" for note in tests.notes)
-            found = replace(found, notes=found.notes + said)
-        return found, tests.X.astype(precision)
 
 
 class ReadByPublic:
@@ -126,7 +29,7 @@ class ReadByPublic:
     X: Array
     y: Array
     test: tuple[Array, Array] | None
-    table: OwnTable | None
+    table: RowSource | None
     schema: Schema | None
     outcome: Outcome | None
     comparison: PublicComparison
@@ -145,9 +48,9 @@ class ReadByPublic:
         """Rows of a table by the schema that it suggests itself, and test rows with their labels."""
         if self.table is None:  # rows, or a single column of texts
             if is_table(X):
-                X = text_rows(Table.of(X, where=self._where))
+                X = table_reader().texts(X, where=self._where)
             if isinstance(test, tuple | list) and test and is_table(test[0]):
-                test = (text_rows(Table.of(test[0], where=self._where)), *test[1:])
+                test = (table_reader().texts(test[0], where=self._where), *test[1:])
             return X, test
         own, tests = self.table.rows()
         self.schema, self.notes = own.schema, own.notes
@@ -193,12 +96,13 @@ class ReadByPublic:
         """
         discreet, before = self.discreet, self.schema
         if len(public) and public.schema is not None and self.table is not None:
-            rows, tests = self.table.rows_by(public, discreet=discreet)
+            precision = public.X.dtype if public.X.dtype.kind == "f" else np.dtype(np.float64)
+            rows, tests = self.table.rows_by(public.schema, precision, discreet=discreet)
             if rows.absent:
                 public = public.only(rows.kept)
             own = slice(0 if self.table.tested_alone else None)
             self.X = read_only(rows.X[own][:, rows.kept])
-            said = says_target(self.table.private, self.y) if len(self.y) else ()
+            said = self.table.remarks(self.y) if len(self.y) else ()
             self.notes = rows.notes + said
             if self.test is not None and tests is not None:
                 self.test = read_only(tests), self.test[1]

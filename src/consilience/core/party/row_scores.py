@@ -7,7 +7,7 @@ computed once. Inputs are compared in one space, made of the public rows, which 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -20,10 +20,8 @@ from consilience.core.numerics.randomness import stream
 from consilience.core.party.shared_space import SharedSpace, once, shared_space
 from consilience.core.validation.arrays import Array
 from consilience.core.validation.printing import prints_no_rows
-from consilience.methods.comparison_rules.membership import certainties
 from consilience.privacy.accounting.ledger import Release
 from consilience.privacy.accounting.losses import PrivacyLoss
-from consilience.privacy.accounting.mechanisms import GaussianNoise
 from consilience.privacy.accounting.stage import Accountant
 
 Rows = tuple[Array, Array]
@@ -90,47 +88,6 @@ class Scores:
             X, targets = self.train
         density = ClassGaussians.fit(logits(X), targets.argmax(axis=1))
         return density.log_density(public), notes
-
-    def certainties(
-        self,
-        regularization: float,
-        noise: GaussianNoise | None,
-        *,
-        accountant: Accountant,
-    ) -> Array:
-        """Compute how surely each public row is of the party's own kind, shape ``(n_public,)``, in (0, 1].
-
-        With noise they are released once for each question, that is public rows, seed and settings; and they
-        are of all rows: of which are held out or left out, one row more or another class decides for all.
-
-        Args:
-            regularization: λ of :func:`~consilience.methods.comparison_rules.membership.certainties`.
-            noise: noise on the weights of the logistic regression; ``None`` for none.
-            accountant: the party's, which is charged for the noise and keeps what was released.
-        """
-        X = self.train[0] if noise is None else self.whole
-
-        def computed() -> Array:
-            return certainties(
-                self._common.coordinates(X),
-                self._common.public,
-                regularization=regularization,
-                noise=None if noise is None else noise.add,
-            )
-
-        if noise is None:
-            return once(self._computed, f"certainties {regularization!r}", computed)
-        return accountant.release(self.certainties_release(regularization, noise.loss), computed)
-
-    def certainties_release(self, regularization: float, loss: PrivacyLoss) -> Release:
-        """Name the release that certainties with noise are.
-
-        Args:
-            regularization: as in :meth:`certainties`.
-            loss: privacy loss of the noise.
-        """
-        question = (repr(regularization), str(self.agreement.seed), self._compared_with)
-        return replace(Release.of("certainties", question, loss), chosen=True)
 
     def selection(self, quantile: float, reference: str) -> tuple[Array, tuple[str, ...]]:
         """Select public rows as likely as the party's own: ``(n_public,)``, and notes for the ledger.
@@ -292,7 +249,7 @@ class Scores:
             return coarse_ratios(own, targets, self._fixed.public, coarseness)
 
         ratios = once(self._computed, f"coarse ratios {coarseness!r}", computed)
-        question = (self._compared_with, Public(X).key, repr(coarseness))
+        question = (self.compared_with, Public(X).key, repr(coarseness))
         compared = Release.of(COMPARED_SETS, question, PrivacyLoss())
         accountant.release(compared, lambda: np.zeros(0))
         return ratios
@@ -319,7 +276,7 @@ class Scores:
         return self._common
 
     @property
-    def _compared_with(self) -> str:
+    def compared_with(self) -> str:
         """Digest of the public rows, and of the encoder where there is one."""
         return f"{self.agreement.public} {self.agreement.encoder}".rstrip()
 

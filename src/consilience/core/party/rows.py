@@ -14,7 +14,7 @@ from consilience.core.numerics.outcomes import Outcome
 from consilience.core.validation.arrays import Array, as_rows, check_inputs, read_only
 from consilience.core.validation.labels import Kind, class_order, label_names, one_hot
 from consilience.core.validation.numbers import numbers_only
-from consilience.tables.table import Table, is_table
+from consilience.core.validation.tables import is_table, table_reader
 
 
 def checked_inputs(X: Any, *, where: str) -> Array:
@@ -74,7 +74,7 @@ def target_names(y: Any, *, where: str) -> tuple[str, ...]:
         y: values of a regression, a table or what makes an array.
         where: whose they are, for errors.
     """
-    names = tuple(Table.of(y, where=where).columns) if is_table(y) else ()
+    names = tuple(table_reader().columns(y, where=where)) if is_table(y) else ()
     return names if len(names) > 1 else ()
 
 
@@ -97,7 +97,8 @@ def in_order(y: Any, names: tuple[str, ...], *, where: str) -> Any:
             f"its targets are {', '.join(own)}, and those of the training rows {', '.join(names)}",
             where=where,
         )
-    return np.stack([Table.of(y, where=where).columns[name] for name in names], axis=1)
+    columns = table_reader().columns(y, where=where)
+    return np.stack([columns[name] for name in names], axis=1)
 
 
 def as_pair(test: Any, *, where: str) -> tuple[Any, Any]:

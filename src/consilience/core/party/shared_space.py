@@ -22,7 +22,6 @@ from consilience.core.numerics.feature_space import (
 )
 from consilience.core.numerics.randomness import stream
 from consilience.core.validation.arrays import Array, same_view
-from consilience.methods.comparison_rules.membership import rows_like
 
 V = TypeVar("V")
 
@@ -30,18 +29,22 @@ V = TypeVar("V")
 class SharedSpace:
     """Space of the public rows and their places in it, the same for all parties.
 
+    Attributes:
+        seed: of the federation, or 0.
+
     Pickled, it is the public rows and the encoder, and made of them again where it is read.
     """
 
     def __init__(self, public: Public, seed: int) -> None:
         rng = stream(seed, "coordinator", 0, "patches")
         self.space = public_feature_space(public.X, rng, public.encoder)
-        self._made_of, self._seed = (public.X, public.encoder), seed
+        self._made_of, self.seed = (public.X, public.encoder), seed
+        self._computed: dict[str, Array] = {}
         self._ratios: dict[float, PublicRatio] = {}
         self._last: tuple[Array, Any] | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _made_again, (*self._made_of, self._seed)
+        return _made_again, (*self._made_of, self.seed)
 
     def features(self, X: Array) -> Any:
         """Compute the features of rows; kept for public ones and the last, such as everyone's test rows."""
@@ -80,10 +83,9 @@ class SharedSpace:
         rows, encoder = self._made_of
         return single_words(rows) if encoder is None and rows.dtype.kind in "UO" else self.space
 
-    @cached_property
-    def generated(self) -> Array:
-        """Rows drawn from what the public ones' coordinates look like, as many as these."""
-        return rows_like(self.public, stream(self._seed, "coordinator", 0, "generated rows"))
+    def once(self, question: str, compute: Callable[[], Array]) -> Array:
+        """Compute what depends on the public rows and the seed alone, or give it again."""
+        return once(self._computed, question, compute)
 
     def dense_features(self, X: Array) -> Array:
         """Dense features and a constant: those of the space, or coordinates where it is sparse."""
@@ -110,7 +112,7 @@ class SharedSpace:
     @cached_property
     def _halves(self) -> list[tuple[Array, Array, Callable[[Any], Array]]]:
         count = self.space.public.shape[0]
-        rows = stream(self._seed, "coordinator", 0, "halves").permutation(count)
+        rows = stream(self.seed, "coordinator", 0, "halves").permutation(count)
         one, other = np.sort(rows[: count // 2]), np.sort(rows[count // 2 :])
         return [
             (judged, others, principal_directions(self.space.public[others]))
@@ -123,7 +125,7 @@ class SharedSpace:
         def made() -> PublicRatio:
             if self._ratios:
                 return next(iter(self._ratios.values())).with_ridge(ridge)
-            rng = stream(self._seed, "coordinator", 0, "landmarks")
+            rng = stream(self.seed, "coordinator", 0, "landmarks")
             return PublicRatio(self.space.public, rng, ridge=ridge)
 
         return once(self._ratios, ridge, made)

@@ -12,7 +12,14 @@ import numpy as np
 from scipy.special import softmax
 
 from consilience.core.errors import InvalidInput
-from consilience.core.learners import GradientCorrection, Learner, Model, Parametric, Steps
+from consilience.core.learners import (
+    FixedLearner,
+    GradientCorrection,
+    Learner,
+    Model,
+    Parametric,
+    Steps,
+)
 from consilience.core.messages.columns import Schema
 from consilience.core.messages.schema import Agreement, Public
 from consilience.core.numerics.calibration import Calibration
@@ -25,8 +32,6 @@ from consilience.core.party.personalizer import ALPHAS, Chooser, Lesson, stands_
 from consilience.core.party.row_scores import Scores
 from consilience.core.validation.arrays import Array
 from consilience.core.validation.labels import Kind
-from consilience.models.files.transfer import TRUSTED
-from consilience.models.fixed import Frozen
 from consilience.privacy.accounting.losses import NoisyTraining
 from consilience.privacy.accounting.noisy_training import (
     WITH_NOISE,
@@ -42,7 +47,7 @@ class Training:
     Args:
         name: the party's name.
         prototype: the untrained learner.
-        trusts: packages whose models it accepts from others.
+        trusts: packages whose models it accepts from others; ``None`` for the usual ones.
         sends_rows: whether a model that holds rows it was trained on may be sent to others.
         secret: what its random streams are mixed with.
     """
@@ -52,14 +57,15 @@ class Training:
         name: str,
         prototype: Learner,
         *,
-        trusts: Sequence[str] = TRUSTED,
+        trusts: Sequence[str] | None = None,
         sends_rows: bool = False,
         secret: bytes = b"",
     ) -> None:
         self.name, self._where = name, f"party {name!r}"
         self._prototype = prototype
         self.kind: Kind = prototype.abilities.kind
-        self.trusts, self._sends_rows = tuple(trusts), sends_rows
+        self.trusts = None if trusts is None else tuple(trusts)
+        self.sends_rows = sends_rows
         self.secret = secret
         """Mixed into its random streams; it leaves with nothing."""
         self.chooser: Chooser | None = None
@@ -252,7 +258,7 @@ class Training:
             InvalidInput: the teacher has another shape, or its values are in another unit than its own.
         """
         assert self.public is not None
-        if isinstance(self.learner, Frozen):
+        if isinstance(self.learner, FixedLearner):
             return ("it is frozen, and is not taught",)
         expected = (len(self.public), self.learner.n_outputs)
         if targets.shape != expected:  # what else may be wrong with them the learner checks
@@ -407,6 +413,36 @@ class Training:
             correction=GradientCorrection(strength, correction),
             validation=self._validation,
         )
+
+    def predict_private(self) -> Array:
+        """Predict the private rows that are trained on with the own model, shape ``(n, n_outputs)``."""
+        return self.learner.predict(self._train[0])
+
+    def fit_on_mixed_targets(
+        self, round: int, predictions: Array, label_weight: float, *, warm_start: bool = False
+    ) -> None:
+        """Train a model on private inputs, towards ``label_weight`` times the labels plus predictions.
+
+        Where that fails, the party keeps the model that it had.
+
+        Args:
+            round: the round, for the random stream.
+            predictions: what is added to the labels, shape ``(n, n_outputs)``.
+            label_weight: the weight of the private labels in [0, 1].
+            warm_start: go on from the own model, if its kind trains incrementally; else train a new one.
+        """
+        X, y = self._train
+        goes_on = warm_start and self.trained and self.learner.abilities.incremental
+        new = copy.deepcopy(self.learner) if goes_on else self.untrained()
+        new.fit(
+            X,
+            label_weight * y + predictions,
+            rng=self.stream(round, "fit"),
+            validation=self._validation,
+            phase="first",
+        )
+        self.learner = new
+        self.model_changed()
 
     def _changing_parameters(self) -> Parametric:
         """The learner of a party that exchanges parameters; noted as changed."""

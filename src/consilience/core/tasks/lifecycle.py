@@ -212,20 +212,6 @@ class Join(Task, reply_type=Receipt, exchanges="predictions", protocol=None, def
 
 
 @message
-class CheckSharing(
-    Task, reply_type=Receipt, exchanges="models", protocol=None, static=True, keeps_model=True
-):
-    """Check that your model, once trained, may and can be sent to others."""
-
-    round: int = 0
-
-    def run(self, party: Party) -> Receipt:
-        """Raise ``InvalidInput`` where it may not or cannot."""
-        party.check_sharing()
-        return Receipt(party=party.name, round=self.round)
-
-
-@message
 class Evaluate(
     Task,
     reply_type=Metrics,

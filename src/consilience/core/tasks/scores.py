@@ -26,10 +26,10 @@ from consilience.core.messages.scores import (
 )
 from consilience.core.party.party import Party
 from consilience.core.party.shared_space import public_features as features_of
+from consilience.core.registry import registered_object
 from consilience.core.tasks.base import Task, task_types
 from consilience.core.validation.arrays import Array
 from consilience.core.validation.numbers import check_number
-from consilience.methods.comparison_rules.party import logistic_ratios
 
 S = TypeVar("S", bound=PublicScores)
 T = TypeVar("T", bound=Task)
@@ -106,8 +106,7 @@ class ComparePublic(
     Attributes:
         ridge: ridge of :class:`consilience.core.numerics.density.PublicRatio`, above 0.
         calibration: whether to compare your calibration rows alone, which no model was trained on.
-        estimator: ``"kernel"``, or ``"logistic"`` for odds of
-            :func:`consilience.methods.comparison_rules.membership.log_odds`.
+        estimator: ``"kernel"``, or ``"logistic"``, which a package registers, for odds of a regression.
     """
 
     round: int
@@ -121,10 +120,11 @@ class ComparePublic(
     @of_rows
     def run(self, party: Party) -> DensityRatios:
         """Compute one number for each public row and class, from inputs alone: the same in every round."""
-        if self.estimator == "logistic":
-            values = logistic_ratios(party.scores, calibration=self.calibration)
-        else:
+        if self.estimator == "kernel":
             values = party.scores.density_ratios(self.ridge, calibration=self.calibration)
+        else:
+            ratios = registered_object("consilience.density_ratios", self.estimator)
+            values = ratios(party.scores, calibration=self.calibration)
         return scored(DensityRatios, self, party, values)
 
 

@@ -52,7 +52,6 @@ from consilience.models.fixed import Frozen
 from consilience.models.presets import foreign_code, make
 from consilience.sites.coordinator.configuration import deployed_spec
 from consilience.sites.party import read_party, read_session
-from consilience.tables.outcomes.per_label import suited_to
 
 WAIT = 60.0
 """Seconds that a party's answer is waited for, which holds its state."""
@@ -368,7 +367,8 @@ def _loaded(
     foreign = foreign_code(name, named)
     with allowing([one.within("model") for one in foreign], path, trust=trust):
         outcome = outcome_of(outcome_key)
-        learner, alone = (suited_to(make(name, **named), outcome) for _ in range(2))
+        made = (make(name, **named) for _ in range(2))
+        learner, alone = (one if outcome is None else outcome.suited(one) for one in made)
     learner.bind(outputs, schema)
     alone.bind(outputs, schema)
     if isinstance(learner, Frozen) and learner.classes:

@@ -21,6 +21,8 @@ from typing import Any
 import numpy as np
 
 from consilience.core.errors import InvalidInput
+from consilience.core.federation.federation import Federation
+from consilience.core.numerics.randomness import limited_threads
 from consilience.core.tasks.base import NetworkView
 from consilience.core.validation.arrays import Array
 from consilience.core.validation.printing import prints_no_rows
@@ -210,3 +212,22 @@ def measure_coverage(network: NetworkView) -> PublicCoverage:
     if not said:
         raise InvalidInput("no party has labelled rows of its own", where="suitability")
     return PublicCoverage.of(said, missing=missing)
+
+
+def suitability(federation: Federation) -> PublicCoverage:
+    """Measure how much of the public data the parties know, by inputs alone; nothing is trained for it.
+
+    Parties that have joined are asked as they are, others join first; models stay untouched.
+
+    Args:
+        federation: the parties, on any network.
+
+    Raises:
+        InvalidInput: there is no public data, or the parties, their data or their models do not go
+            together.
+        QuorumLost: too few parties can say.
+    """
+    if federation.network.agreement is None:
+        federation.form()
+    with limited_threads(federation.threads):
+        return measure_coverage(federation.network)

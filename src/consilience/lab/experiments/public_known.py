@@ -10,7 +10,7 @@ from consilience.core.federation.federation import Federation
 from consilience.core.networks import LocalNetwork
 from consilience.core.party.party import Party
 from consilience.lab.config.experiment import Spec
-from consilience.lab.diagnostics.coverage import PublicCoverage
+from consilience.lab.diagnostics.coverage import PublicCoverage, suitability
 from consilience.lab.experiments.setup import SimulatedParties
 
 MOST_ROWS = 2000
@@ -46,4 +46,4 @@ def public_known(
     federation = Federation.over(
         network, public, seed=seed, strict=spec.strictly, threads=spec.network.threads
     )
-    return replace(federation.suitability(), total=rows)
+    return replace(suitability(federation), total=rows)

@@ -13,14 +13,16 @@ import numpy as np
 
 from consilience.core.errors import InvalidInput
 from consilience.core.metrics.ranking import area_under_curve
-from consilience.core.numerics.outcomes import Outcome, Quantiles, Survival, outcome_of
+from consilience.core.numerics.outcomes import Outcome, outcome_of
 from consilience.core.validation.arrays import Array
 from consilience.core.validation.printing import prints_no_rows
 from consilience.lab.experiments.measured_rows import COLUMN
 from consilience.lab.report.gains import pair_of
 from consilience.lab.report.results import Method, Results, number, spread, words
 from consilience.lab.report.verdict import Verdict, verdict
+from consilience.tables.outcomes.quantiles import Quantiles
 from consilience.tables.outcomes.several_labels import MultiLabel
+from consilience.tables.outcomes.survival import Survival
 from consilience.tables.outcomes.survival_scores import KaplanMeier
 
 if TYPE_CHECKING:

@@ -13,6 +13,7 @@ import numpy as np
 from consilience.core.errors import InvalidInput
 from consilience.core.numerics.randomness import stream
 from consilience.core.party.row_scores import Scores
+from consilience.core.party.shared_space import SharedSpace
 from consilience.core.validation.arrays import Array
 from consilience.methods.comparison_rules import membership
 from consilience.methods.comparison_rules.scores import LARGEST_LOG_ODDS
@@ -33,7 +34,7 @@ def log_odds(scores: Scores, reference: str) -> Array:
         common = scores.space
         space, against, at = common.words, common.public_words, None
         if reference == "generated":
-            space, against, at = common.coordinates, common.generated, common.public
+            space, against, at = common.coordinates, _generated(common), common.public
         codes, others = (np.zeros(len(rows[0]), int) for rows in (scores.train, scores.held_out))
         odds = membership.log_odds(
             space(scores.train[0]),
@@ -110,6 +111,16 @@ def moments(scores: Scores) -> Array:
     X, targets = scores.rows
     features = scores.space.dense_features(X)
     return np.asarray(features.T @ np.hstack([features, targets]))
+
+
+def _generated(space: SharedSpace) -> Array:
+    """Rows drawn from what the public ones' coordinates look like, as many as these."""
+
+    def computed() -> Array:
+        rng = stream(space.seed, "coordinator", 0, "generated rows")
+        return membership.rows_like(space.public, rng)
+
+    return space.once("generated rows", computed)
 
 
 def _halves(scores: Scores) -> np.random.Generator:

@@ -11,61 +11,11 @@ from consilience.core.tasks.scores import of_rows, scored
 from consilience.core.validation.numbers import check_number
 from consilience.methods.comparison_rules.party import likeness, log_odds, moments
 from consilience.methods.comparison_rules.scores import (
-    Certainties,
     LogOdds,
     Moments,
     Selection,
     SubspaceLikeness,
 )
-from consilience.privacy.accounting.ledger import Release
-from consilience.privacy.accounting.mechanisms import GaussianNoise
-
-
-@message
-class ScoreCertainty(
-    Task,
-    reply_type=Certainties,
-    exchanges="predictions",
-    protocol=None,
-    static=True,
-    keeps_model=True,
-):
-    """Say how surely each public row is of your own kind.
-
-    Attributes:
-        regularization: λ of the logistic regression that tells private rows from public ones.
-        epsilon: ε of the noise on it; ``None`` for none.
-        delta: δ of that noise.
-    """
-
-    round: int
-    regularization: float
-    epsilon: float | None
-    delta: float
-
-    def __post_init__(self) -> None:
-        where = type(self).__name__
-        check_number("regularization", self.regularization, above=0, where=where)
-        check_number("epsilon", self.epsilon, above=0, below=1, optional=True, where=where)
-        check_number("delta", self.delta, above=0, below=1, where=where)
-
-    @of_rows
-    def run(self, party: Party) -> Certainties:
-        """Compute one number for each public row, the same in every round."""
-        accountant = party.privacy.accountant
-        values = party.scores.certainties(self.regularization, self._noise, accountant=accountant)
-        return scored(Certainties, self, party, values)
-
-    def releases(self, party: Party) -> tuple[Release, ...]:
-        """List the certainties with noise; there are none without."""
-        if self._noise is None or not party.labelled:
-            return ()
-        return (party.scores.certainties_release(self.regularization, self._noise.loss),)
-
-    @property
-    def _noise(self) -> GaussianNoise | None:
-        """Noise on the weights, or ``None``."""
-        return None if self.epsilon is None else GaussianNoise(self.epsilon, self.delta)
 
 
 @message

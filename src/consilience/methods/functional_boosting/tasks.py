@@ -23,6 +23,7 @@ from consilience.core.tasks.base import Task
 from consilience.core.validation.arrays import Array
 from consilience.methods.functional_boosting.boosted import Boosted
 from consilience.methods.functional_boosting.weighted_ensemble import WeightedEnsemble
+from consilience.methods.model_exchange.party import check_sharing, trusted_by
 from consilience.methods.model_exchange.tasks import shared_model
 from consilience.models.files.transfer import TRUSTED, unpack
 
@@ -181,7 +182,7 @@ class StartFunction(
     def run(self, party: Party) -> Objective:
         """The objective at 0."""
         learner = _learner(party)
-        party.check_sharing(learner.weak)
+        check_sharing(party, learner.weak)
         if self.warm_start and not learner.weak.abilities.incremental:
             raise InvalidInput(
                 "its weak learner starts anew in every fit",
@@ -211,7 +212,7 @@ class CheckTrust(
     def run(self, party: Party) -> Receipt:
         """Fails where it does not: the party, or its learner, which reads what it has saved."""
         for package in self.packages:
-            if package not in party.trusts or package not in _learner(party).trusts:
+            if package not in trusted_by(party) or package not in _learner(party).trusts:
                 raise InvalidInput(
                     f"it would be sent weak learners of {package!r}, which it does not trust",
                     where=f"party {party.name!r}",
@@ -295,7 +296,7 @@ class DistillFunction(
         learner = _held(party, self.round - 1)
         assert party.public is not None
         X = party.public.X
-        new = self.change.new_terms(party.trusts)
+        new = self.change.new_terms(trusted_by(party))
         values = self.change.factor * learner.values(X) + new.predict(X)
         rng = party.stream(self.round, "distill")
         warm = self.warm_start and learner.ensemble is not None
@@ -360,7 +361,7 @@ def _change(party: Party, change: Change, round: int) -> None:
     else:
         learner = _held(party, change.since)
         ensemble, f = learner.ensemble, party.memory["f"]
-    new = change.new_terms(party.trusts)
+    new = change.new_terms(trusted_by(party))
     said = new.predict(X)
     if said.shape != targets.shape:
         raise KnowledgeRefused(f"weak learners that answer {said.shape}, expected {targets.shape}")

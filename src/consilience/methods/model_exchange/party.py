@@ -1,92 +1,104 @@
-"""Models that leave a party, and training towards what models of other parties predict."""
+"""Models that leave a party, and predictions of its private rows by models of other parties."""
 
 from __future__ import annotations
 
-import copy
+import numpy as np
 
+from consilience.core.errors import ConsilienceError, KnowledgeRefused
 from consilience.core.learners import Learner
-from consilience.core.party.agreement import checked_answers
-from consilience.core.party.trainer import Training
+from consilience.core.party.party import Party
 from consilience.core.validation.arrays import Array
-from consilience.models.files.transfer import check_packing, check_rows, pack, unpack
+from consilience.core.validation.labels import Kind
+from consilience.models.files.transfer import TRUSTED, check_packing, check_rows, pack, unpack
 
 
-class ModelSharing(Training):
-    """The part of :class:`~.party.Party` for protocols that exchange models."""
+def trusted_by(party: Party) -> tuple[str, ...]:
+    """Give the packages whose models a party accepts."""
+    return TRUSTED if party.trusts is None else party.trusts
 
-    def check_sharing(self, learner: Learner | None = None) -> None:
-        """Raise ``InvalidInput`` if a model would hold private rows and may not, or cannot be sent.
 
-        Args:
-            learner: the model that would be sent, such as a weak learner; by default the party's own.
-        """
-        learner = self.learner if learner is None else learner
-        self._check_rows(learner)
-        check_packing(learner)
+def check_sharing(party: Party, learner: Learner | None = None) -> None:
+    """Raise ``InvalidInput`` if a model would hold private rows and may not, or cannot be sent.
 
-    def share(self, learner: Learner | None = None) -> tuple[str, Array]:
-        """A trained model as others can use it: its description and its bytes.
+    Args:
+        party: the party.
+        learner: the model that would be sent, such as a weak learner; by default the party's own.
+    """
+    learner = party.learner if learner is None else learner
+    _check_rows(party, learner)
+    check_packing(learner)
 
-        Args:
-            learner: such as a weak learner; by default the party's own, whose description has its classes.
 
-        Raises:
-            InvalidInput: it holds private rows and may not, or cannot be sent.
-        """
-        assert self.agreement is not None
-        classes = self.agreement.classes if learner is None else ()
-        learner = self.learner if learner is None else learner
-        self._check_rows(learner)
-        return pack(learner, classes=classes)
+def share(party: Party, learner: Learner | None = None) -> tuple[str, Array]:
+    """Give a trained model as others can use it: its description and its bytes.
 
-    def predict_private(self) -> Array:
-        """Predict the private rows that are trained on with the own model, shape ``(n, n_outputs)``."""
-        return self.learner.predict(self._train[0])
+    Args:
+        party: the party.
+        learner: such as a weak learner; by default the party's own, whose description has its classes.
 
-    def predict_private_with(self, about: str, data: Array) -> Array:
-        """Predict the private rows that are trained on with another party's model.
+    Raises:
+        InvalidInput: it holds private rows and may not, or cannot be sent.
+    """
+    assert party.agreement is not None
+    classes = party.agreement.classes if learner is None else ()
+    learner = party.learner if learner is None else learner
+    _check_rows(party, learner)
+    return pack(learner, classes=classes)
 
-        Args:
-            about: the model's description, as :meth:`share` gives it.
-            data: its bytes.
 
-        Returns:
-            Shape ``(n, n_outputs)``.
+def predict_private_with(party: Party, about: str, data: Array) -> Array:
+    """Predict the private rows that a party trains on with another party's model.
 
-        Raises:
-            KnowledgeRefused: the model is not trusted, damaged, or answers something else.
-        """
-        other = unpack(about, data, trusted=self.trusts)
-        other.schema = self.schema
-        return checked_answers(other, *self._train, self.kind)
+    Args:
+        party: the party.
+        about: the model's description, as :func:`share` gives it.
+        data: its bytes.
 
-    def fit_on_mixed_targets(
-        self, round: int, predictions: Array, label_weight: float, *, warm_start: bool = False
-    ) -> None:
-        """Train a model on private inputs, towards ``label_weight`` times the labels plus predictions.
+    Returns:
+        Shape ``(n, n_outputs)``.
 
-        Where that fails, the party keeps the model that it had.
+    Raises:
+        KnowledgeRefused: the model is not trusted, damaged, or answers something else.
+    """
+    other = unpack(about, data, trusted=trusted_by(party))
+    other.schema = party.schema
+    return checked_answers(other, *party.training, party.kind)
 
-        Args:
-            round: the round, for the random stream.
-            predictions: what is added to the labels, shape ``(n, n_outputs)``.
-            label_weight: the weight of the private labels in [0, 1].
-            warm_start: go on from the own model, if its kind trains incrementally; else train a new one.
-        """
-        X, y = self._train
-        goes_on = warm_start and self.trained and self.learner.abilities.incremental
-        new = copy.deepcopy(self.learner) if goes_on else self.untrained()
-        new.fit(
-            X,
-            label_weight * y + predictions,
-            rng=self.stream(round, "fit"),
-            validation=self._validation,
-            phase="first",
+
+def checked_answers(model: Learner, X: Array, targets: Array, kind: Kind) -> Array:
+    """Predict own rows with another party's model, and refuse answers that are none.
+
+    Args:
+        model: the model.
+        X: inputs, shape ``(n, ...)``.
+        targets: own targets, whose shape ``(n, n_outputs)`` the answers have to have.
+        kind: ``"classification"`` or ``"regression"``.
+
+    Raises:
+        KnowledgeRefused: it is for something else, cannot answer, or its answers are no predictions.
+    """
+    if model.abilities.kind != kind:
+        raise KnowledgeRefused(f"a model for {model.abilities.kind}, not {kind}")
+    if model.n_outputs != targets.shape[1]:
+        raise KnowledgeRefused(f"a model of {model.n_outputs:,} outputs, not {targets.shape[1]}")
+    try:
+        values = model.predict(X)
+    except KnowledgeRefused:
+        raise
+    except ConsilienceError as error:
+        raise KnowledgeRefused(f"a model that cannot answer: {error.what}") from error
+    if values.shape != targets.shape or not np.isfinite(values).all():
+        raise KnowledgeRefused(
+            f"a model that answers {values.shape}, expected finite {targets.shape}"
         )
-        self.learner = new
-        self.model_changed()
+    if kind == "classification" and (
+        (values < 0).any() or np.abs(values.sum(axis=1) - 1).max() > 1e-3
+    ):
+        raise KnowledgeRefused("a model whose answers are no probabilities")
+    return values
 
-    def _check_rows(self, learner: Learner) -> None:
-        """Raise ``InvalidInput`` if a model holds private rows and may not be sent with them."""
-        if not self._sends_rows:
-            check_rows(learner, self._train[0], where=self._where)
+
+def _check_rows(party: Party, learner: Learner) -> None:
+    """Raise ``InvalidInput`` if a model holds private rows and may not be sent with them."""
+    if not party.sends_rows:
+        check_rows(learner, party.training[0], where=f"party {party.name!r}")

@@ -44,8 +44,7 @@ from consilience.core.protocols.base import (
     protocol,
 )
 from consilience.core.tasks.base import NetworkView
-from consilience.core.tasks.lifecycle import CheckSharing
-from consilience.methods.model_exchange.tasks import TrainTowards
+from consilience.methods.model_exchange.tasks import CheckSharing, TrainTowards
 
 
 @protocol(exchanges="models", also_called=("avgkd",))

@@ -19,6 +19,7 @@ from consilience.core.messages.schema import Agreement, TaskLike
 from consilience.core.party.party import Party
 from consilience.core.tasks.base import Task
 from consilience.core.validation.arrays import Array
+from consilience.methods.model_exchange.party import check_sharing, predict_private_with, share
 
 
 def shared_model(
@@ -32,11 +33,25 @@ def shared_model(
         learner: the model; by default the party's own.
         notes: for the ledger.
     """
-    about, data = party.share(learner)
+    about, data = share(party, learner)
     return SharedModel(party=party.name, round=round, about=about, data=data, notes=notes)
 
 
 # --- AKD, AvgKD, PKD, EKD -------------------------------------------------------------------------------
+
+
+@message
+class CheckSharing(
+    Task, reply_type=Receipt, exchanges="models", protocol=None, static=True, keeps_model=True
+):
+    """Check that your model, once trained, may and can be sent to others."""
+
+    round: int = 0
+
+    def run(self, party: Party) -> Receipt:
+        """Raise ``InvalidInput`` where it may not or cannot."""
+        check_sharing(party)
+        return Receipt(party=party.name, round=self.round)
 
 
 @message
@@ -67,8 +82,8 @@ class TrainTowards(Task, reply_type=SharedModel, exchanges="models", protocol="m
             notes.append("without a model of its own")
         for model in self.models:
             try:
-                opinions = opinions + self.share * party.predict_private_with(
-                    model.about, model.data
+                opinions = opinions + self.share * predict_private_with(
+                    party, model.about, model.data
                 )
                 weight += self.share
             except KnowledgeRefused as refusal:
@@ -119,7 +134,7 @@ class CheckKernel(Task, reply_type=Receipt, exchanges="models", protocol="conjug
     def run(self, party: Party) -> Receipt:
         """Fails where it is not."""
         _check_kernel(party)
-        party.check_sharing()
+        check_sharing(party)
         return Receipt(party=party.name, round=self.round)
 
 
@@ -248,5 +263,5 @@ def _kernel_regression(party: Party) -> tuple[Array, float, str]:
 
 def _sum_of_predictions(party: Party, models: tuple[SharedModel, ...]) -> Array:
     """The sum of what models predict of the party's private rows, shape ``(n, n_outputs)``."""
-    predictions = (party.predict_private_with(model.about, model.data) for model in models)
+    predictions = (predict_private_with(party, model.about, model.data) for model in models)
     return np.asarray(sum(predictions, np.zeros(party.labels.shape)))

@@ -33,9 +33,9 @@ from consilience.core.tasks.outgoing import reply_of
 from consilience.core.tasks.predictions import FitPrivate, PredictPublic
 from consilience.core.validation.arrays import Array
 from consilience.methods.comparison_rules.scores import Certainties
-from consilience.methods.comparison_rules.tasks import ScoreCertainty
 from consilience.models.presets import make
 from consilience.privacy.accounting.budget import Budget
+from consilience.privacy.accounting.certainty import ScoreCertainty
 from consilience.privacy.accounting.losses import NoisyTraining
 from consilience.privacy.class_sums.messages import ClassSums
 from consilience.privacy.class_sums.sums import SCALE

@@ -35,8 +35,9 @@ from consilience.core.tasks.scores import (
 )
 from consilience.core.validation.arrays import Array
 from consilience.core.validation.numbers import check_number
-from consilience.methods.comparison_rules.tasks import ScoreCertainty, SelectPublic
+from consilience.methods.comparison_rules.tasks import SelectPublic
 from consilience.methods.parameters.tasks import Parameters, TrainParameters
+from consilience.privacy.accounting.certainty import ScoreCertainty
 from consilience.privacy.class_sums.messages import ClassSums
 from consilience.privacy.class_sums.tasks import SumClasses
 from consilience.privacy.secure_aggregation.messages import (

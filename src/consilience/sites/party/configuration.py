@@ -34,7 +34,7 @@ from consilience.core.learners import Learner
 from consilience.core.messages.schema import Public
 from consilience.core.numerics.coarse_ratios import Coarseness
 from consilience.core.numerics.encoder import Encoder
-from consilience.core.numerics.outcomes import Outcome, Survival
+from consilience.core.numerics.outcomes import Outcome
 from consilience.core.party.party import Party
 from consilience.core.party.personalizer import Purpose
 from consilience.core.validation.arrays import Array
@@ -59,6 +59,7 @@ from consilience.sites.party.private_rows import PrivateDataSpec
 from consilience.sites.party.site import PartySite
 from consilience.tables.files.columns import load_column
 from consilience.tables.load import read_rows
+from consilience.tables.outcomes.survival import Survival
 from consilience.tables.targets import OutcomeSpec
 
 

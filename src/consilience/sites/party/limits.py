@@ -19,8 +19,9 @@ from consilience.core.tasks.lifecycle import Evaluate, Join, TakePublic
 from consilience.core.tasks.scores import CompareCoarsely
 from consilience.core.validation.arguments import check_arguments
 from consilience.lab.config.sections import Flag, Number, Whole
-from consilience.methods.comparison_rules.tasks import ScoreCertainty, SelectPublic
+from consilience.methods.comparison_rules.tasks import SelectPublic
 from consilience.methods.parameters.tasks import DescribeParameters
+from consilience.privacy.accounting.certainty import ScoreCertainty
 from consilience.sites.party.privacy_limits import PrivacyLimits
 
 GROUPS = get_args(TaskGroup)
@@ -91,7 +92,7 @@ class Limits(PrivacyLimits):
         quantile: from where to where the share of its own rows may lie that a coordinator has it take for
             foreign (:class:`~consilience.methods.comparison_rules.tasks.SelectPublic`).
         regularization: the least λ that a coordinator may choose for certainties
-            (:class:`~consilience.methods.comparison_rules.tasks.ScoreCertainty`).
+            (:class:`~consilience.privacy.accounting.certainty.ScoreCertainty`).
         alpha: the least weight of the private rows, of those that a model is refitted on together with the
             teacher, whatever weight the coordinator asks for: with next to none it would make a model that
             says what the coordinator likes everywhere but where it looks for somebody.

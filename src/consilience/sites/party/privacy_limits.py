@@ -131,7 +131,7 @@ class PrivacyLimits(Section):
     Attributes:
         epsilon: ε of all that leaves the party from then on, of whatever federation, seed and public
             rows: class sums (:class:`~consilience.privacy.class_sums.tasks.SumClasses`) and certainties
-            (:class:`~consilience.methods.comparison_rules.tasks.ScoreCertainty`) with noise. Whatever has no
+            (:class:`~consilience.privacy.accounting.certainty.ScoreCertainty`) with noise. Whatever has no
             stated cost does not leave then: predictions, scores, counts, metrics, notes. ``None`` for no
                 limit, and no
             guarantee.

@@ -9,8 +9,8 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from consilience.core.validation.labels import Kind
+from consilience.core.validation.tables import Lenient
 from consilience.lab.config.sections import Flag, Number, Section
-from consilience.tables.columns import Lenient
 from consilience.tables.load import load_own, load_unlabelled
 
 Share = Annotated[Number, Field(gt=0, lt=1)]

@@ -137,7 +137,7 @@ def check_sent(home: Path, party: Party, public: Public, limits: Limits) -> None
         limits.refuse_sets(len(sets) + 1)
         sets[name] = {}
         write_sets(home, sets)
-    names = party.X.shape[1:] if party.table is None else party.table.private.columns
+    names = party.X.shape[1:] if party.table is None else party.table.names
     form = list(map(str, names))
     if sets[name].get("form") != form:
         refusal = None

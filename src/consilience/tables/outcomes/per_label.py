@@ -13,36 +13,11 @@ from consilience.core.learners.base import Learner, Phase
 from consilience.core.learners.sklearn.learner import SklearnLearner
 from consilience.core.learners.targets import SMALLEST_OF_BINS, expand, harden
 from consilience.core.messages.columns import Schema
-from consilience.core.numerics.outcomes import Outcome
 from consilience.core.validation.arrays import Array
 from consilience.models.files.store import dump, read
-from consilience.models.fixed import Frozen
-from consilience.tables.outcomes.several_labels import MultiLabel, known_pairs
 
-
-def suited_to(learner: Learner, outcome: Outcome | None) -> Learner:
-    """Give the learner for an outcome: of several labels a model for each, else the learner itself.
-
-    A network is one for all labels as it is: its outputs are the labels' sides.
-
-    Args:
-        learner: the learner of a user's model.
-        outcome: what is predicted.
-
-    Raises:
-        InvalidInput: a model that answers knows other classes than the outcome has.
-    """
-    if isinstance(learner, Frozen) and outcome is not None and learner.classes != outcome.classes:
-        raise InvalidInput(
-            f"it answers with {', '.join(learner.classes[:5]) or 'values'}, and the outcome is coded as "
-            f"{', '.join(outcome.classes[:5])}",
-            where="Frozen",
-            mend="Give classes=outcome.classes, and a function that answers with their probabilities; of "
-            "several labels outcome.coded makes them.",
-        )
-    if isinstance(outcome, MultiLabel) and isinstance(learner, SklearnLearner):
-        return PerLabel(learner)
-    return learner
+_KNOWN = 1e-6
+"""Share of a row from which on it says something of a label; each has 1/L where all is known."""
 
 
 class PerLabel(Learner):
@@ -155,3 +130,24 @@ class PerLabel(Learner):
                 "the model file is not one of several labels", where=str(path)
             ) from error
         self._parts, self.n_outputs = parts, outputs
+
+
+def pairs_of(outputs: Array) -> Array:
+    """Give the shares of "has it" and "has it not" of every label, shape ``(n, L, 2)``."""
+    shares = np.asarray(outputs, dtype=np.float64)[:, :-1]
+    return shares.reshape(len(shares), -1, 2)
+
+
+def known_pairs(targets: Array) -> tuple[Array, Array]:
+    """Give the probabilities of every label's two sides, and mark the labels that are known of each row.
+
+    Args:
+        targets: distributions, shape ``(n, 2 L + 1)``.
+
+    Returns:
+        Shapes ``(n, L, 2)``, each pair of sum 1 where it is known, and ``(n, L)``.
+    """
+    sides = pairs_of(targets)
+    total = sides.sum(axis=2)
+    known = total > _KNOWN
+    return sides / np.where(known, total, 1)[:, :, None], known

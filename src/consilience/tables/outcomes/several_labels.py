@@ -19,24 +19,24 @@ compression and privacy of classes serve labels as they are.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from consilience.core.errors import InvalidInput, nearest, odd_name
+from consilience.core.learners.sklearn.learner import SklearnLearner
 from consilience.core.metrics.ranking import area_under_curve, average_precision
 from consilience.core.numerics.outcomes import LEAST_LIKELIHOOD, Outcome
 from consilience.core.validation.arrays import Array, read_only, unmasked
 from consilience.core.validation.labels import is_gap
+from consilience.core.validation.tables import is_table
 from consilience.tables.columns import truth_of
-from consilience.tables.table import Table, is_table
+from consilience.tables.outcomes.per_label import PerLabel, known_pairs, pairs_of
+from consilience.tables.table import Table
 
 MOST_LABELS = 200
 """Most labels of a row."""
-
-_KNOWN = 1e-6
-"""Share of a row from which on it says something of a label; each has 1/L where all is known."""
 
 
 class MultiLabel(Outcome):
@@ -74,6 +74,16 @@ class MultiLabel(Outcome):
         sides = [side for name in names for side in (name, f"not {name}")] + ["not known"]
         width = len(str(len(sides)))
         self.classes = tuple(f"{i:0{width}d}: {side}" for i, side in enumerate(sides, start=1))
+
+    def suited(self, learner: Any) -> Any:
+        """Give a model for each label in place of one; a network is one for all labels as it is."""
+        suited = super().suited(learner)
+        return PerLabel(suited) if isinstance(suited, SklearnLearner) else suited
+
+    @classmethod
+    def said(cls, said: Mapping[str, Any]) -> MultiLabel | None:
+        """Make it of what its key says; ``None`` of another outcome's."""
+        return cls(said["labels"]) if "labels" in said else None
 
     @property
     def key(self) -> str:
@@ -188,27 +198,6 @@ class MultiLabel(Outcome):
             "macro_auc": float(np.mean(areas)),
             "macro_average_precision": float(np.mean(precisions)),
         }
-
-
-def pairs_of(outputs: Array) -> Array:
-    """Give the shares of "has it" and "has it not" of every label, shape ``(n, L, 2)``."""
-    shares = np.asarray(outputs, dtype=np.float64)[:, :-1]
-    return shares.reshape(len(shares), -1, 2)
-
-
-def known_pairs(targets: Array) -> tuple[Array, Array]:
-    """Give the probabilities of every label's two sides, and mark the labels that are known of each row.
-
-    Args:
-        targets: distributions, shape ``(n, 2 L + 1)``.
-
-    Returns:
-        Shapes ``(n, L, 2)``, each pair of sum 1 where it is known, and ``(n, L)``.
-    """
-    sides = pairs_of(targets)
-    total = sides.sum(axis=2)
-    known = total > _KNOWN
-    return sides / np.where(known, total, 1)[:, :, None], known
 
 
 def rarest(y: Array) -> Array:

@@ -1,0 +1,135 @@
+"""Rows that come as tables, whose columns have names: told from arrays here, and read by another package.
+
+A package that reads tables registers a module under ``consilience.tables`` that has the functions of
+:class:`TableReader`. Whoever gives arrays alone imports nothing of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol, cast
+
+import numpy as np
+
+from consilience.core.messages.columns import Schema
+from consilience.core.registry import registered_modules
+from consilience.core.validation.arrays import Array
+from consilience.core.validation.printing import prints_no_rows
+
+Lenient = Literal["refused", "missing"]
+"""What becomes of categories that the public rows do not have."""
+
+
+def is_table(X: Any) -> bool:
+    """Tell whether rows come as a table, whose columns have names."""
+    if hasattr(X, "__arrow_c_stream__") and not hasattr(X, "iloc"):
+        # A single column, such as a series of polars, has a type and no columns.
+        return hasattr(X, "columns") or not (hasattr(X, "dtype") or hasattr(X, "type"))
+    pandas = hasattr(X, "columns") and hasattr(X, "iloc")
+    return pandas or isinstance(X, Mapping) or getattr(type(X), "is_table", False)
+
+
+@prints_no_rows
+@dataclass(frozen=True)
+class Rows:
+    """Rows of numbers that stand for a table's.
+
+    Attributes:
+        X: shape ``(n, d)``; float64, or the numbers as they came where all columns are of one such type.
+        schema: their columns; ``None`` where they have no names.
+        absent: places of columns that the table lacks, which are gaps in ``X``.
+        notes: remarks on the table, for people.
+    """
+
+    X: Array
+    schema: Schema | None
+    absent: tuple[int, ...] = ()
+    notes: tuple[str, ...] = field(default=())
+
+    @property
+    def kept(self) -> list[int]:
+        """Places of the columns that the table has."""
+        return [i for i in range(self.X.shape[1]) if i not in self.absent]
+
+
+class RowSource(Protocol):
+    """A party's private rows and test rows as it has them, which are read by the public rows' columns."""
+
+    @property
+    def tested_alone(self) -> bool:
+        """Whether it has test rows alone, which then are the private ones too, for their columns."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of its own columns."""
+
+    @property
+    def renamed(self) -> tuple[str, ...]:
+        """The same as the public rows call them."""
+
+    def rows(self) -> tuple[Rows, Array | None]:
+        """Read private rows by the schema that they suggest themselves, and test rows if there are any."""
+
+    def rows_by(
+        self, schema: Schema, precision: np.dtype[Any], *, discreet: bool
+    ) -> tuple[Rows, Array | None]:
+        """Read private rows by the schema of public rows, and test rows by the part of it that they have.
+
+        Args:
+            schema: the schema.
+            precision: data type of the numbers.
+            discreet: leave what the tables hold out of errors.
+
+        Raises:
+            InvalidInput: they do not go together.
+        """
+
+    def remarks(self, y: Array) -> tuple[str, ...]:
+        """Remark on columns that tell the targets, for people."""
+
+
+class TableReader(Protocol):
+    """What a package that reads tables registers."""
+
+    def public_rows(
+        self, table: Any, *, where: str
+    ) -> tuple[Array, Schema | None, tuple[str, ...]]:
+        """Read public rows: texts or numbers, their schema, and remarks.
+
+        Raises:
+            InvalidInput: they cannot be read.
+        """
+
+    def row_source(self, X: Any, test: Any, *, where: str, **reading: Any) -> RowSource | None:
+        """Take a party's inputs and test rows with labels; ``None`` unless the inputs are a table of columns.
+
+        Args:
+            X: the inputs.
+            test: inputs and labels of test rows, or ``None``.
+            where: the party, for errors.
+            **reading: ``rename``, ``units``, ``missing`` and ``unknown`` of :class:`.Party`.
+        """
+
+    def texts(self, table: Any, *, where: str) -> Array | None:
+        """Read a table whose only column holds texts, shape ``(n,)``; ``None`` for others."""
+
+    def asked_rows(self, table: Any, schema: Schema | None, *, where: str) -> Array | None:
+        """Read rows that a model is asked about by the columns that it was trained on.
+
+        Returns:
+            Numbers; without a schema the texts of the only column, or ``None`` if there are other columns.
+        """
+
+    def columns(self, table: Any, *, where: str) -> Mapping[str, Array]:
+        """Read the columns of a table by name."""
+
+
+def table_reader() -> TableReader:
+    """Find the package that reads tables.
+
+    Raises:
+        InvalidInput: none is installed.
+    """
+    (module,) = registered_modules("consilience.tables")
+    return cast(TableReader, module)

@@ -1,0 +1,110 @@
+"""Certainties, as surely as public rows are of a party's own kind, with noise on what tells them apart.
+
+The rule that weighs by them is :func:`consilience.methods.comparison_rules.reliability.certainty_weighted`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from consilience.core.messages.message import message
+from consilience.core.party.party import Party
+from consilience.core.party.row_scores import Scores
+from consilience.core.tasks.base import Task
+from consilience.core.tasks.scores import of_rows, scored
+from consilience.core.validation.arrays import Array
+from consilience.core.validation.numbers import check_number
+from consilience.methods.comparison_rules import membership
+from consilience.methods.comparison_rules.scores import Certainties
+from consilience.privacy.accounting.ledger import Release
+from consilience.privacy.accounting.losses import PrivacyLoss
+from consilience.privacy.accounting.mechanisms import GaussianNoise
+from consilience.privacy.accounting.stage import Accountant
+
+
+@message
+class ScoreCertainty(
+    Task,
+    reply_type=Certainties,
+    exchanges="predictions",
+    protocol=None,
+    static=True,
+    keeps_model=True,
+):
+    """Say how surely each public row is of your own kind.
+
+    Attributes:
+        regularization: λ of the logistic regression that tells private rows from public ones.
+        epsilon: ε of the noise on it; ``None`` for none.
+        delta: δ of that noise.
+    """
+
+    round: int
+    regularization: float
+    epsilon: float | None
+    delta: float
+
+    def __post_init__(self) -> None:
+        where = type(self).__name__
+        check_number("regularization", self.regularization, above=0, where=where)
+        check_number("epsilon", self.epsilon, above=0, below=1, optional=True, where=where)
+        check_number("delta", self.delta, above=0, below=1, where=where)
+
+    @of_rows
+    def run(self, party: Party) -> Certainties:
+        """Compute one number for each public row, the same in every round."""
+        accountant = party.privacy.accountant
+        values = certainties(party.scores, self.regularization, self._noise, accountant=accountant)
+        return scored(Certainties, self, party, values)
+
+    def releases(self, party: Party) -> tuple[Release, ...]:
+        """List the certainties with noise; there are none without."""
+        if self._noise is None or not party.labelled:
+            return ()
+        return (certainties_release(party.scores, self.regularization, self._noise.loss),)
+
+    @property
+    def _noise(self) -> GaussianNoise | None:
+        """Noise on the weights, or ``None``."""
+        return None if self.epsilon is None else GaussianNoise(self.epsilon, self.delta)
+
+
+def certainties(
+    scores: Scores, regularization: float, noise: GaussianNoise | None, *, accountant: Accountant
+) -> Array:
+    """Compute how surely each public row is of the party's own kind, shape ``(n_public,)``, in (0, 1].
+
+    With noise they are released once for each question, that is public rows, seed and settings; and they
+    are of all rows: of which are held out or left out, one row more or another class decides for all.
+
+    Args:
+        scores: the party's.
+        regularization: λ of :func:`~consilience.methods.comparison_rules.membership.certainties`.
+        noise: noise on the weights of the logistic regression; ``None`` for none.
+        accountant: the party's, which is charged for the noise and keeps what was released.
+    """
+    X = scores.train[0] if noise is None else scores.whole
+
+    def computed() -> Array:
+        return membership.certainties(
+            scores.space.coordinates(X),
+            scores.space.public,
+            regularization=regularization,
+            noise=None if noise is None else noise.add,
+        )
+
+    if noise is None:
+        return scores.once(f"certainties {regularization!r}", computed)
+    return accountant.release(certainties_release(scores, regularization, noise.loss), computed)
+
+
+def certainties_release(scores: Scores, regularization: float, loss: PrivacyLoss) -> Release:
+    """Name the release that certainties with noise are.
+
+    Args:
+        scores: the party's.
+        regularization: as in :func:`certainties`.
+        loss: privacy loss of the noise.
+    """
+    question = (repr(regularization), str(scores.agreement.seed), scores.compared_with)
+    return replace(Release.of("certainties", question, loss), chosen=True)

@@ -1,0 +1,149 @@
+"""Reading of tables for parties, coordinators and models: what core asks of a package that reads tables."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import numpy as np
+
+from consilience.core.messages.columns import Schema
+from consilience.core.validation.arrays import Array
+from consilience.core.validation.printing import prints_no_rows
+from consilience.core.validation.tables import Lenient, Rows, is_table
+from consilience.models.encoders.encoders import with_text_columns
+from consilience.tables.remarks import says_target
+from consilience.tables.rows import rows_and_schema, rows_of
+from consilience.tables.table import Table, text_rows
+
+
+def public_rows(table: Any, *, where: str) -> tuple[Array, Schema | None, tuple[str, ...]]:
+    """Read public rows: texts or numbers, their schema, and remarks."""
+    read = Table.of(table, where=where)
+    if (found := text_rows(read)) is not None:
+        return found, None, ()
+    rows = rows_and_schema(read, where=where)
+    return rows.X, rows.schema, rows.notes
+
+
+def texts(table: Any, *, where: str) -> Array | None:
+    """Read a table whose only column holds texts, shape ``(n,)``; ``None`` for others."""
+    return text_rows(Table.of(table, where=where))
+
+
+def columns(table: Any, *, where: str) -> Mapping[str, Array]:
+    """Read the columns of a table by name."""
+    return Table.of(table, where=where).columns
+
+
+def asked_rows(table: Any, schema: Schema | None, *, where: str) -> Array | None:
+    """Read rows that a model is asked about by the columns that it was trained on."""
+    read = Table.of(table, where=where)
+    if schema is None:
+        return text_rows(read)
+    return rows_of(with_text_columns(read, schema), schema, where=where, unknown="missing").X
+
+
+def row_source(X: Any, test: Any, *, where: str, **reading: Any) -> OwnTable | None:
+    """Take a party's inputs and test rows with labels; ``None`` unless the inputs are a table of columns."""
+    if X is None and isinstance(test, tuple | list) and test and is_table(test[0]):
+        X, reading = test[0], {**reading, "tested_alone": True}
+    if not is_table(X):
+        return None
+    private, held = Table.of(X, where=where), None
+    if text_rows(private) is not None:
+        return None
+    if isinstance(test, tuple | list) and test and is_table(test[0]):
+        held = Table.of(test[0], where=f"{where}, test data")
+    return OwnTable(private, held, where, **reading)
+
+
+@prints_no_rows
+@dataclass(frozen=True)
+class OwnTable:
+    """Private rows and test rows of a party with the names of their columns.
+
+    Attributes:
+        private: the private inputs.
+        tests: the test inputs; ``None`` where there are none.
+        where: the party, for errors.
+        rename: own name of a column to the public rows' name.
+        units: the public rows' name of a column to the factor that its numbers are multiplied by, or a scale
+            of temperature.
+        missing: whether columns of the public rows may be missing.
+        unknown: what becomes of categories that the public rows do not have.
+        tested_alone: whether it has test rows alone, which then are ``private`` too, for their columns.
+    """
+
+    private: Table
+    tests: Table | None
+    where: str
+    rename: Mapping[str, str]
+    units: Mapping[str, float | str]
+    missing: Literal["refused", "allowed"]
+    unknown: Lenient
+    tested_alone: bool = False
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of its own columns."""
+        return tuple(self.private.columns)
+
+    @property
+    def renamed(self) -> tuple[str, ...]:
+        """The same as the public rows call them."""
+        return tuple(self.rename.get(name, name) for name in self.private.columns)
+
+    def remarks(self, y: Array) -> tuple[str, ...]:
+        """Remark on columns that tell the targets, for people."""
+        return says_target(self.private, y)
+
+    def rows(self) -> tuple[Rows, Array | None]:
+        """Read the rows by the schema that they suggest themselves."""
+        where = f"{self.where}, private data"
+        found = rows_and_schema(self.private, where=where, texts="left out")
+        assert found.schema is not None
+        tests = None
+        if self.tests is not None:
+            where = f"{self.where}, test data"
+            tests = rows_of(self.tests, found.schema, where=where, unknown="missing").X
+        return found, tests
+
+    def rows_by(
+        self, schema: Schema, precision: np.dtype[Any], *, discreet: bool
+    ) -> tuple[Rows, Array | None]:
+        """Read private rows by the schema of public rows, and test rows by the part of it that they have.
+
+        Args:
+            schema: the schema.
+            precision: data type of the numbers.
+            discreet: leave what the tables hold out of errors.
+
+        Raises:
+            InvalidInput: they do not go together.
+        """
+        options: dict[str, Any] = {
+            "rename": self.rename,
+            "unknown": self.unknown,
+            "discreet": discreet,
+        }
+        found = rows_of(
+            with_text_columns(self.private, schema),
+            schema,
+            where=self.where,
+            units=self.units,
+            missing=self.missing,
+            **options,
+        )
+        found = replace(found, X=found.X.astype(precision))
+        if self.tests is None:
+            return found, None
+        kept = schema.only(found.kept)
+        units = {name: unit for name, unit in self.units.items() if name in kept.names}
+        read = with_text_columns(self.tests, kept)
+        tests = rows_of(read, kept, where=f"{self.where}, test data", units=units, **options)
+        if not self.tested_alone:
+            said = tuple(f"in the test rows, {note}" for note in tests.notes)
+            found = replace(found, notes=found.notes + said)
+        return found, tests.X.astype(precision)
