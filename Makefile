@@ -137,7 +137,7 @@ docs: $(VENV)/.stamp-docs
 # The wheel is built from the source archive, installed where nothing else is, and used outside of the checkout.
 # Every extra can be installed beside every other at the versions of constraints.txt.
 package: $(VENV)/.stamp-dev
-	rm -rf dist $(VENV)/build $(VENV)/empty
+	rm -rf dist $(VENV)/build $(VENV)/empty $(VENV)/core
 	$(PYTHON) -m venv $(VENV)/build
 	$(VENV)/build/bin/python -m pip install --quiet -c constraints.txt build
 	$(VENV)/build/bin/python -m build --outdir dist .
@@ -153,6 +153,10 @@ package: $(VENV)/.stamp-dev
 	    && $$bin/consilience run patients.toml --seeds 1 --set protocol.rounds=1 \
 	    && $$bin/consilience papers --help > /dev/null \
 	    && test -s runs/patients-001/report.html
+	$(PYTHON) -m venv $(VENV)/core
+	$(VENV)/core/bin/python -m pip install --quiet -c constraints.txt numpy scipy scikit-learn safetensors
+	$(VENV)/core/bin/python -m pip install --quiet --no-index --no-deps dist/*.whl
+	cd / && $(CURDIR)/$(VENV)/core/bin/python $(CURDIR)/tests/core/federation_alone.py
 
 image: package
 	$(CONTAINERS) build -f examples/deploy/compose/Dockerfile $(ARGS) \

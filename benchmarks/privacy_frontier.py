@@ -35,6 +35,8 @@ from consilience.lab.data.registry import load
 from consilience.privacy.accounting.budget import Budget
 from consilience.privacy.accounting.losses import NoisyTraining, gaussian_mu
 from consilience.privacy.accounting.mechanisms import Mechanism
+from consilience.privacy.accounting.party import protect
+from consilience.privacy.accounting.privacy_of import privacy_of
 from consilience.privacy.class_sums.protocol import private_sums
 from consilience.privacy.class_sums.sums import Features
 
@@ -164,7 +166,7 @@ def parties(size: Size, rows: Rows, budget: Budget | None, mechanism: str) -> li
             model = as_learner(linear(rows.directions), recipe=recipe)
         classes = sorted(set(rows.public[1]))
         party = Party(f"party-{i}", model, X, y, classes=classes, purpose="taught", calibration=0)
-        party.protect(budget)
+        protect(party, budget)
         made.append(party)
     return made
 
@@ -201,7 +203,7 @@ def measured(
         return student(rows, made, sums, seed)
     if budget is not None and not network:
         for party in made:
-            party.privacy.use([NoisyPredictions(budget)])
+            privacy_of(party).use([NoisyPredictions(budget)])
     return student(rows, made, ensemble_distillation(aggregate=avg(), rounds=1), seed)
 
 

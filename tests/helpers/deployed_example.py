@@ -31,6 +31,7 @@ from consilience.lab.config.sections import read_toml
 from consilience.lab.runs.ledger import Ledger
 from consilience.privacy.accounting.ledger import FOLDER as RELEASES
 from consilience.privacy.accounting.ledger import PrivacyLedger
+from consilience.privacy.accounting.privacy_of import privacy_of
 from consilience.sites.coordinator.configuration import read_coordinator
 from consilience.sites.operations.processes import held
 from consilience.sites.party import read_party
@@ -275,7 +276,7 @@ class Deployed:
                 members.append(as_deployed(own))
                 if (own.state / RELEASES).exists():
                     releases = stack.enter_context(closing(PrivacyLedger(own.state / RELEASES)))
-                    members[-1].privacy.accountant.keep_in(releases)
+                    privacy_of(members[-1]).accountant.keep_in(releases)
             network = Replayed(members, spec.rows(), left_out=absent, was=was)
             federation = Federation.over(network, spec.rows(), seed=spec.seed)
             *_, last = federation.rounds(protocol)

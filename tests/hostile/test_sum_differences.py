@@ -129,7 +129,9 @@ def test_an_engineer_who_changes_the_roster_consents_to_other_sums(attacks: Any)
         assert not coordinator.sum(1, attacks.FIVE)
         for name in attacks.FIVE:
             party = coordinator.network.sites[name].party()
-            party.sums.roster = {other: f"{line} 2" for other, line in party.roster.items()}
+            party.features["sums"].roster = {
+                other: f"{line} 2" for other, line in party.roster.items()
+            }
         assert coordinator.sum(1, attacks.FIVE)
         return coordinator.estimate()
 

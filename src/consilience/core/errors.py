@@ -14,7 +14,7 @@ import re
 import shlex
 import unicodedata
 from collections.abc import Callable, Iterable, Mapping
-from typing import Literal, Self
+from typing import ClassVar, Literal, Self
 
 Code = Literal["", "lacks-public", "not-joined", "budget"]
 """Failures of a party that something is decided by; empty for all others.
@@ -32,9 +32,13 @@ class ConsilienceError(Exception):
         where: the party, file, key or task it was found at.
         mend: what the user can do about it.
         code: the kind of failure, for programs; nothing is decided by the text.
+
+    Attributes:
+        spoken: whether its words may leave a discreet party, since no row has part in them.
     """
 
     exit_code = 1
+    spoken: ClassVar[bool] = False
 
     def __init__(
         self, what: str, *, where: str | None = None, mend: str | None = None, code: Code = ""

@@ -29,6 +29,7 @@ from consilience.core.tasks.scores import (
 from consilience.methods.comparison_rules import membership
 from consilience.methods.comparison_rules.tasks import SelectPublic
 from consilience.privacy.accounting.certainty import ScoreCertainty
+from consilience.privacy.accounting.privacy_of import privacy_of
 from helpers.stub_models import Share
 
 X = np.random.default_rng(0).normal(size=(20, 2))
@@ -50,7 +51,7 @@ def joined(model=None, y=Y, public=None, **more) -> Party:
 
 def spent(party: Party) -> float:
     """ε of all that certainties have cost, for a replaced row."""
-    loss = party.privacy.accountant.spent
+    loss = privacy_of(party).accountant.spent
     assert loss.adjacency == "replace"
     return loss.epsilon(1e-5)
 
@@ -139,9 +140,9 @@ def test_a_party_remembers_noise_alone():
     party = joined()
     for task in (SURE, CHOICE, RATIOS):
         task.run(party)
-    assert party.memory == party.privacy.accountant.arrays() == {}
+    assert party.memory == privacy_of(party).accountant.arrays() == {}
     said = NOISY.run(party).values
-    (kept,) = party.privacy.accountant.arrays().values()
+    (kept,) = privacy_of(party).accountant.arrays().values()
     np.testing.assert_array_equal(kept.astype(np.float32), said)
 
 
@@ -167,7 +168,7 @@ def test_a_checkpoint_brings_noise_back_and_takes_none_away(tmp_path):
     party.save("after")
     party.restore("before")
     np.testing.assert_array_equal(NOISY.run(party).values, said)
-    party.privacy.accountant.clear()
+    privacy_of(party).accountant.clear()
     party.restore("after")
     np.testing.assert_array_equal(NOISY.run(party).values, said)
 
@@ -213,11 +214,12 @@ def test_values_have_no_density_ratios(task):
 def test_for_which_public_rows_coarse_ratios_were_said_is_kept():
     """Noise that was drawn is counted apart from it."""
     party = joined()
+    privacy_of(party)  # a party whose owner counts nothing has none
     for public in (Public(X), Public(X[:9]), Public(X)):
         party.public = public
         party.join(negotiate([Describe().run(party)], public))
         COARSE.run(party)
-    assert party.privacy.accountant.count(row_scores.COMPARED_SETS) == 2
+    assert privacy_of(party).accountant.count(row_scores.COMPARED_SETS) == 2
     NOISY.run(party)
     assert spent(party) == pytest.approx(0.5)
 

@@ -22,6 +22,7 @@ from consilience.core.tasks.lifecycle import Join
 from consilience.core.tasks.predictions import FitPrivate, PredictPublic
 from consilience.privacy.accounting.ledger import Release
 from consilience.privacy.accounting.losses import PrivacyLoss
+from consilience.privacy.accounting.privacy_of import privacy_of
 from consilience.sites.party import Limits, PartySite, read_session
 from consilience.sites.party.session import Session
 from helpers.party_sites import agreement, ask, one_party
@@ -39,16 +40,16 @@ def test_a_state_brings_back_all_that_it_holds(tmp_path: Path) -> None:
     party.memory = {"control": np.arange(3.0)}
     loss = PrivacyLoss(0.5)
     noisy = Release.of("noisy", (), loss)
-    party.privacy.accountant.release(noisy, lambda: np.ones(2))
+    privacy_of(party).accountant.release(noisy, lambda: np.ones(2))
     state.write_state(party, tmp_path)
     state.join_again(again, tmp_path)
     state.read_state(again, tmp_path)
     assert encode([again.agreement]) == encode([party.agreement])
     np.testing.assert_array_equal(again.outputs("probabilities"), party.outputs("probabilities"))
     np.testing.assert_array_equal(again.memory["control"], party.memory["control"])
-    kept = again.privacy.accountant.release(noisy, lambda: np.zeros(2))
+    kept = privacy_of(again).accountant.release(noisy, lambda: np.zeros(2))
     np.testing.assert_array_equal(kept, np.ones(2))
-    assert again.privacy.accountant.spent == loss
+    assert privacy_of(again).accountant.spent == loss
 
 
 def test_a_state_read_with_other_columns_has_another_history(tmp_path: Path) -> None:

@@ -18,6 +18,8 @@ from consilience.core.tasks.outgoing import answer
 from consilience.core.tasks.predictions import FitPrivate, PredictPublic
 from consilience.privacy.accounting.budget import Budget
 from consilience.privacy.accounting.losses import NoisyTraining
+from consilience.privacy.accounting.party import protect
+from consilience.privacy.accounting.privacy_of import privacy_of
 
 torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
@@ -95,7 +97,7 @@ def test_noise_is_as_wide_as_it_is_said_and_batches_are_drawn_unit_by_unit() -> 
 def party(name: str = "p", seed: int = 0, model=None) -> Party:
     made = as_learner(model or nn.Linear(2, 2), recipe={"distill_epochs": 1})
     found = Party(name, made, X, Y, test=(X, Y), classes=("a", "b"))
-    found.protect(BUDGET, noise=lambda: np.random.default_rng(seed))
+    protect(found, BUDGET, noise=lambda: np.random.default_rng(seed))
     return found
 
 
@@ -108,19 +110,19 @@ def test_training_is_the_one_release_and_predictions_leave_after_it() -> None:
     """Another seed and more rounds begin with the same parameters, and spend nothing more."""
     parties = [party(name) for name in "pq"]
     first = run(parties)
-    spent = parties[0].privacy.accountant.spent
+    spent = privacy_of(parties[0]).accountant.spent
     assert spent.renyi and spent.epsilon(1e-3) == pytest.approx(3.0, rel=1e-6)
     again = run(parties, rounds=3, seed=5)
-    assert parties[0].privacy.accountant.spent == spent
+    assert privacy_of(parties[0]).accountant.spent == spent
     np.testing.assert_array_equal(first.rounds[1].teacher.values, again.rounds[1].teacher.values)
     assert parties[0].training[0].shape == (0, 2)
 
 
 def test_what_was_trained_without_noise_does_not_leave() -> None:
     one = party()
-    one.protect(None)
+    protect(one, None)
     run([one, party("q")], rounds=1)
-    one.protect(BUDGET)
+    protect(one, BUDGET)
     failure = answer(one, [PredictPublic(round=1)])
     assert isinstance(failure, Failure) and "not trained with noise" in failure.reason
     one.join(one.agreement)
@@ -148,7 +150,7 @@ def test_a_network_without_gradients_by_row_is_refused_when_its_party_joins() ->
         ("text-embedding", texts, np.array(["four five", "six"])),
     ):
         one = Party("p", model, X_of, Y, classes=("a", "b"))
-        one.protect(BUDGET)
+        protect(one, BUDGET)
         one.public = Public(rows)
         failure = answer(one, [Join(agreement=negotiate([Describe().run(one)], one.public))])
         assert isinstance(failure, Failure) and failure.code == "budget", failure
@@ -164,7 +166,7 @@ def test_what_cannot_be_bounded_is_refused_with_the_reason() -> None:
     from sklearn.naive_bayes import GaussianNB
 
     with pytest.raises(InvalidInput, match="nothing bounds what one row does"):
-        Party("p", GaussianNB(), X, Y, classes=("a", "b")).protect(BUDGET)
+        protect(Party("p", GaussianNB(), X, Y, classes=("a", "b")), BUDGET)
     with pytest.raises(InvalidInput, match="added or removed"):
         Budget(3.0, adjacency="replace", training=HOW)
     for wrong in ({"rows": 0}, {"rows": 9, "clip": 0.0}, {"rows": 9, "batches": 3}):

@@ -27,6 +27,7 @@ from consilience.privacy.accounting.certainty import ScoreCertainty
 from consilience.privacy.accounting.ledger import Release
 from consilience.privacy.accounting.losses import PrivacyLoss, gaussian_mu
 from consilience.privacy.accounting.mechanisms import GaussianNoise, Mechanism
+from consilience.privacy.accounting.privacy_of import privacy_of
 from consilience.privacy.accounting.stage import Accountant, BudgetExceeded
 from consilience.tables.table import Table
 from helpers.stub_models import Share
@@ -141,7 +142,7 @@ def test_a_mechanism_acts_on_every_reply_of_its_kind_once():
     party = joined()
     task = PredictPublic(round=1, outputs="logits")
     (exact,) = answer(party, [task])
-    party.privacy.use([NoisyLogits(0.25)])
+    privacy_of(party).use([NoisyLogits(0.25)])
     (one,) = answer(party, [task])
     party.fit_on_mixed_targets(1, np.array([[0.9, 0.1]] * 3), 0.0)
     (again,), (later,) = answer(party, [task]), answer(party, [replace(task, round=2)])
@@ -150,22 +151,22 @@ def test_a_mechanism_acts_on_every_reply_of_its_kind_once():
     assert not np.array_equal(one.values, exact.values)
     assert not np.array_equal(one.values, later.values)
     one.validate(party="a", task=task, agreement=party.agreement)
-    assert party.privacy.accountant.spent.mu == pytest.approx(MU * 2**0.5)
+    assert privacy_of(party).accountant.spent.mu == pytest.approx(MU * 2**0.5)
 
 
 @pytest.mark.parametrize("moved", [0.0, 1e-6, 1.0])
 def test_neither_releases_nor_charges_tell_whether_two_replies_were_the_same(moved: float):
     """Two rounds draw twice and cost twice, whether one row moved between them or none did."""
     party = joined()
-    party.privacy.use([NoisyLogits(0.25)])
+    privacy_of(party).use([NoisyLogits(0.25)])
     (reply,) = answer(party, [PredictPublic(round=1, outputs="logits")])
     exact = [reply, replace(reply, values=reply.values + np.float32(moved))]
     released = [
-        party.privacy.outgoing(PredictPublic(round=t), party.agreement, lambda one=one: one)
+        privacy_of(party).outgoing(PredictPublic(round=t), party.agreement, lambda one=one: one)
         for t, one in enumerate(exact, start=2)
     ]
     assert not np.array_equal(released[0].values, released[1].values)
-    assert party.privacy.accountant.spent.mu == pytest.approx(MU * 3**0.5)
+    assert privacy_of(party).accountant.spent.mu == pytest.approx(MU * 3**0.5)
 
 
 def test_other_settings_of_a_mechanism_are_another_question():
@@ -174,11 +175,11 @@ def test_other_settings_of_a_mechanism_are_another_question():
     narrow.clip[1000] = 1e-3  # an array is told by all of its numbers
     said = []
     for mechanism in (wide, narrow, wide):
-        party.privacy.use([mechanism])
+        privacy_of(party).use([mechanism])
         said.append(answer(party, [PredictPublic(round=1, outputs="logits")])[0].values)
     assert not np.array_equal(said[0], said[1])
     np.testing.assert_array_equal(said[0], said[2])
-    assert party.privacy.accountant.spent.mu == pytest.approx(MU * 2**0.5)
+    assert privacy_of(party).accountant.spent.mu == pytest.approx(MU * 2**0.5)
 
 
 class Limits:
@@ -221,8 +222,8 @@ def test_a_setting_without_a_digest_is_named():
 
 def test_a_budget_that_is_spent_is_a_refusal():
     party = joined()
-    party.privacy.accountant.budget = Budget(0.3, adjacency="replace")
-    party.privacy.use([NoisyLogits(0.25)])
+    privacy_of(party).accountant.budget = Budget(0.3, adjacency="replace")
+    privacy_of(party).use([NoisyLogits(0.25)])
     task = PredictPublic(round=1, outputs="logits")
     (first,) = answer(party, [task])
     failure = answer(party, [replace(task, round=2)])
@@ -250,13 +251,13 @@ def test_all_that_a_request_costs_is_held_against_the_budget_before_anything_run
     monkeypatch: pytest.MonkeyPatch, tasks: list[Task], why: str
 ):
     party = joined()
-    party.privacy.use([NoisyLogits(0.25)])
-    party.privacy.accountant.budget = Budget(0.4, adjacency="replace")
+    privacy_of(party).use([NoisyLogits(0.25)])
+    privacy_of(party).accountant.budget = Budget(0.4, adjacency="replace")
     trained = []
     monkeypatch.setattr(party, "fit_private", trained.append)
     failure = answer(party, [FitPrivate(round=1), *tasks])
     assert (failure.kind, failure.code) == ("refused", "budget") and why in failure.reason
-    assert not trained and not party.privacy.accountant
+    assert not trained and not privacy_of(party).accountant
 
 
 @pytest.mark.parametrize(
@@ -288,20 +289,20 @@ class Counted(Reply, privacy="charged"):
 
 def test_a_release_at_no_cost_is_no_charge():
     party = joined()
-    party.privacy.accountant.budget = Budget(0.1)
+    privacy_of(party).accountant.budget = Budget(0.1)
 
     def run() -> Counted:
-        party.privacy.accountant.release(named("q", PrivacyLoss()), lambda: np.zeros(0))
+        privacy_of(party).accountant.release(named("q", PrivacyLoss()), lambda: np.zeros(0))
         return Counted(party="a", round=1, rows=42)
 
     with pytest.raises(BudgetExceeded, match="Counted would leave without noise"):
-        party.privacy.outgoing(PREDICT, party.agreement, run)
+        privacy_of(party).outgoing(PREDICT, party.agreement, run)
 
 
 def test_a_party_with_a_budget_wants_every_cost_stated():
     party = joined()
     assert isinstance(answer(party, [Ask(round=1)])[0], Stated)
-    party.privacy.accountant.budget = Budget(1.0, adjacency="replace")
+    privacy_of(party).accountant.budget = Budget(1.0, adjacency="replace")
     failure = answer(party, [Ask(round=1)])
     assert failure.kind == "refused" and "Stated states no privacy cost" in failure.reason
     assert "Certainties would leave without noise" in answer(party, [certain(None)]).reason
@@ -313,9 +314,9 @@ def test_a_party_with_a_budget_wants_every_cost_stated():
 def test_what_a_party_with_a_budget_says_beside_tells_nothing_of_its_rows(monkeypatch):
     """Neither notes, nor that training failed, nor why it could not answer."""
     party = joined()
-    party.privacy.accountant.budget = Budget(1.0)
+    privacy_of(party).accountant.budget = Budget(1.0)
     noted = Receipt(party="a", round=1, notes=("42 rows are ill",))
-    said = party.privacy.outgoing(FitPrivate(round=1), party.agreement, lambda: noted)
+    said = privacy_of(party).outgoing(FitPrivate(round=1), party.agreement, lambda: noted)
     assert said.notes == ()
 
     def fails(*args):
@@ -327,5 +328,5 @@ def test_what_a_party_with_a_budget_says_beside_tells_nothing_of_its_rows(monkey
     monkeypatch.setattr(party, "join", fails)
     failure = answer(party, [Join(agreement=party.agreement)])
     assert encode([failure]) == encode([Failure(party="a", reason=UNSAID)])
-    party.privacy.accountant.budget = None
+    privacy_of(party).accountant.budget = None
     assert "row 7 is ill" in answer(party, [Join(agreement=party.agreement)]).reason

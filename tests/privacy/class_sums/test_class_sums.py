@@ -19,6 +19,8 @@ from consilience.core.tasks.lifecycle import Describe
 from consilience.core.tasks.outgoing import answer
 from consilience.privacy.accounting.budget import Budget
 from consilience.privacy.accounting.losses import gaussian_mu
+from consilience.privacy.accounting.party import protect
+from consilience.privacy.accounting.privacy_of import privacy_of
 from consilience.privacy.class_sums.messages import ClassSums
 from consilience.privacy.class_sums.party import sums_of
 from consilience.privacy.class_sums.protocol import _teacher, private_sums
@@ -198,7 +200,7 @@ def test_noise_is_as_wide_as_the_budget_says_and_comes_from_nobody() -> None:
     for adjacency, sensitivity in (("add-remove", 1), ("replace", 2)):
         party = joined()
         budget = Budget(3.0, 1e-3, adjacency=adjacency)
-        party.protect(budget)
+        protect(party, budget)
         task = SumClasses.of(public_basis(PUBLIC, "directions", 3), round=1)
         exact = sums_of(party, task.basis)
         (said,) = answer(party, [task])
@@ -206,9 +208,9 @@ def test_noise_is_as_wide_as_the_budget_says_and_comes_from_nobody() -> None:
         assert said.sigma == pytest.approx(SCALE * sensitivity / gaussian_mu(3.0, 1e-3))
         assert (said.epsilon, said.adjacency, said.unit) == (3.0, adjacency, "row")
         assert 0.2 < np.std(said.values - exact) / said.sigma < 3
-        assert party.privacy.accountant.spent.epsilon(1e-3) == pytest.approx(3.0)
+        assert privacy_of(party).accountant.spent.epsilon(1e-3) == pytest.approx(3.0)
     wide = joined()
-    wide.protect(budget, noise=lambda: np.random.default_rng(7))
+    protect(wide, budget, noise=lambda: np.random.default_rng(7))
     noise = np.random.default_rng(7).normal(scale=said.sigma, size=exact.shape)
     np.testing.assert_array_equal(answer(wide, [task])[0].values, np.rint(exact + noise))
 
@@ -217,7 +219,7 @@ def test_another_seed_round_or_change_of_rows_draws_nothing_anew_and_another_bas
     None
 ):
     party = joined()
-    party.protect(Budget(1.0, 1e-3))
+    protect(party, Budget(1.0, 1e-3))
     task = SumClasses.of(public_basis(PUBLIC, "directions", 3), round=1)
     (first,) = answer(party, [task])
     party.join(replace(party.agreement, seed=7))
@@ -268,7 +270,7 @@ def test_a_basis_of_rows_that_are_not_there_is_refused() -> None:
 )
 def test_a_budget_that_a_party_cannot_keep_to(budget: Budget, more, why: str) -> None:
     with pytest.raises(InvalidInput, match=why):
-        Party("p", Share(), X, Y, **{"classes": CLASSES, **more}).protect(budget)
+        protect(Party("p", Share(), X, Y, **{"classes": CLASSES, **more}), budget)
 
 
 def test_settings_that_bound_nothing_are_refused() -> None:
@@ -319,7 +321,7 @@ def test_a_run_keeps_to_the_budget_and_says_so() -> None:
     """Two exchanges after joining; metrics leave as the budget says that they may."""
     parties = [Party(name, Share(), X, Y, test=(X, Y), classes=CLASSES) for name in "pq"]
     for party in parties:
-        party.protect(Budget(3.0, 1e-3, measured=party.name == "p"))
+        protect(party, Budget(3.0, 1e-3, measured=party.name == "p"))
     federation = Federation(parties, public=PUBLIC)
     history = federation.run(private_sums(rounds=1, dimensions=3), progress=False)
     assert set(history.metrics[-1]) == {"p"}
@@ -346,7 +348,7 @@ def test_values_run_with_bounds_and_not_without() -> None:
             for name, half in zip("pq", halves, strict=True)
         ]
         for party in parties:
-            party.protect(Budget(3.0, 1e-5))
+            protect(party, Budget(3.0, 1e-5))
         federation = Federation(parties, public=public)
         return federation.run(private_sums(rounds=1, bounds=bounds), progress=False)
 
@@ -367,7 +369,7 @@ def test_a_kept_release_is_sent_with_the_budget_of_today() -> None:
     party, said = joined(), []
     task = SumClasses.of(public_basis(PUBLIC, "directions", 3), round=1)
     for epsilon, delta in ((1.0, 1e-3), (4.0, 1e-3)):
-        party.protect(Budget(epsilon, delta, each=1.0))
+        protect(party, Budget(epsilon, delta, each=1.0))
         said += answer(party, [task])
     np.testing.assert_array_equal(said[0].values, said[1].values)
     assert [one.epsilon for one in said] == [1.0, 4.0]

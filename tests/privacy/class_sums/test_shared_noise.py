@@ -25,6 +25,8 @@ from consilience.lab.report import read_results
 from consilience.methods.parameters.federated_averaging import federated_averaging
 from consilience.privacy.accounting.budget import Budget
 from consilience.privacy.accounting.losses import gaussian_mu, skellam_loss
+from consilience.privacy.accounting.party import protect
+from consilience.privacy.accounting.privacy_of import privacy_of
 from consilience.privacy.class_sums.messages import ClassSums
 from consilience.privacy.class_sums.protocol import private_sums
 from consilience.privacy.class_sums.sums import SCALE
@@ -50,7 +52,7 @@ def parties(budget: Budget | None = SHARED) -> list[Party]:
         found.append(
             Party(name, GaussianNB(), X[i::5], y[i::5], classes=("down", "up"), calibration=0)
         )
-        found[-1].protect(budget)
+        protect(found[-1], budget)
     return found
 
 
@@ -97,7 +99,7 @@ def test_the_sum_has_the_parts_of_all_and_each_party_is_charged_for_the_fewest()
     assert {one.sigma for one in stated} == {math.sqrt(share)}
     assert {one.colluding for one in stated} == {1}
     for one in members:
-        spent = one.privacy.accountant.spent.epsilon(1e-4)
+        spent = privacy_of(one).accountant.spent.epsilon(1e-4)
         assert 0.999 < spent <= 1 + 1e-9
 
 

@@ -38,6 +38,7 @@ from consilience.core.tasks.predictions import Distill, FitPrivate, PredictPubli
 from consilience.methods.parameters.federated_averaging import federated_adam, federated_averaging
 from consilience.models.fixed import Frozen
 from consilience.privacy.accounting.budget import Budget
+from consilience.privacy.accounting.party import protect
 from consilience.privacy.class_sums.protocol import private_sums
 from consilience.privacy.secure_aggregation.party import SUMS, member_of
 from consilience.privacy.secure_aggregation.rounds import SecureAggregation, SumsNetwork
@@ -199,7 +200,7 @@ def test_a_party_with_a_budget_adds_no_predictions() -> None:
     """Masks are no privacy: what has no stated cost is not added up either."""
     members = parties("abc")
     members[1].declared = ("down", "up")
-    members[1].protect(Budget(epsilon=1.0, delta=1e-3))
+    protect(members[1], Budget(epsilon=1.0, delta=1e-3))
     with pytest.raises(QuorumLost, match="Predictions states no privacy cost"):
         teachers(ONE_ROUND, members)
 
@@ -534,8 +535,9 @@ def test_neither_restoring_nor_joining_opens_a_sum_again(tmp_path: Path) -> None
     network.require(Restore(round=0))
     with network.site("a") as site:
         party = site.party()
-        assert party is not None and party.sums is not None
-        assert party.sums.state.sets == {"": tuple("abcd")} and not party.sums.state.private.size
+        assert party is not None
+        state = party.features["sums"].state
+        assert state.sets == {"": tuple("abcd")} and not state.private.size
     network._members.pop("d")
     with pytest.raises(QuorumLost, match="d of the parties of the first sum"):
         rounds(network, ONE_ROUND)  # the same seed: the same answers, of three

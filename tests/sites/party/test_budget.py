@@ -28,6 +28,8 @@ from consilience.lab.cli.main import app
 from consilience.privacy.accounting.budget import Budget
 from consilience.privacy.accounting.certainty import ScoreCertainty
 from consilience.privacy.accounting.ledger import FOLDER, entries
+from consilience.privacy.accounting.party import protect
+from consilience.privacy.accounting.privacy_of import arrived_by
 from consilience.privacy.class_sums.party import sums_of
 from consilience.privacy.class_sums.protocol import private_sums
 from consilience.privacy.class_sums.tasks import SumClasses, public_basis
@@ -228,7 +230,7 @@ def test_over_flower_the_same_bits_given_the_same_noise(
 
     here = members()
     for party in here:
-        party.protect(limits.budget, noise=seven)
+        protect(party, limits.budget, noise=seven)
     public = here[0].public
     local = Federation(here, public=public, strict=False).rounds(protocol)
     grid = Grid(**{party.name: node(i) for i, party in enumerate(members())})
@@ -282,7 +284,7 @@ def test_a_file_with_units_of_privacy(folder: Path) -> None:
     file.write_text(PARTY + 'arrival = "patient"\narrivals = 2\n')
     spec = read_party(file)
     spec.limits.bind(party := spec.party())
-    assert (party.arrived[:7].tolist(), party.arrived_by(None).sum()) == ([0, 0, 0, 1, 1, 1, 2], 6)
+    assert (party.arrived[:7].tolist(), arrived_by(party, None).sum()) == ([0, 0, 0, 1, 1, 1, 2], 6)
     file.write_text(PARTY + "arrivals = 2\n")
     spec = read_party(file)
     with pytest.raises(InvalidInput, match="counts 2 arrivals, and its rows say none"):
@@ -395,7 +397,7 @@ def test_what_one_row_holds_changes_no_byte_of_its_description() -> None:
         rows = {"a": np.arange(9.0), "b": np.arange(9.0) ** 2, "rare": [first] + 8 * [np.nan]}
         y = np.array(["no", "yes", "no"] * 3)
         party = Party("p", "decision-tree", pd.DataFrame(rows), y, classes=("no", "yes"))
-        party.protect(budget)
+        protect(party, budget)
         return encode([Describe().run(party)])
 
     assert described(7.0, None) != described(np.nan, None)
@@ -414,7 +416,7 @@ def test_how_many_rows_there_are_decides_nothing_when_it_joins(
     agreed = replace(agreement(), classes=("no", "yes"), outputs=2, public=party.public.key, rows=9)
     with pytest.raises(InvalidInput, match="chooses by calibration rows"):
         party.join(agreed)
-    party.protect(LIMITS.budget)
+    protect(party, LIMITS.budget)
     enough = 8 * 3 * 9 * 2
     monkeypatch.setattr("consilience.core.validation.memory._LITTLE", 0)
     monkeypatch.setattr("consilience.core.validation.memory.spare_memory", lambda: enough)

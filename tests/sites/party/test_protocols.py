@@ -34,6 +34,7 @@ from consilience.core.networks import Network
 from consilience.core.tasks.lifecycle import Checkpoint, Restore
 from consilience.core.tasks.predictions import FitPrivate, PredictPublic
 from consilience.methods.checks import networks
+from consilience.privacy.accounting.privacy_of import privacy_of
 from consilience.sites.party import AUDIT, read_log
 from helpers.party_sites import SiteNetwork
 
@@ -95,8 +96,8 @@ def test_noise_is_drawn_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 def seen(network: SiteNetwork, name: str) -> list[bytes]:
     with network.site(name) as site:
         party = site.party()
-        assert party is not None and party.privacy.accountant
-        return [value.tobytes() for value in party.privacy.accountant.arrays().values()]
+        assert party is not None and privacy_of(party).accountant
+        return [value.tobytes() for value in privacy_of(party).accountant.arrays().values()]
 
 
 def test_measured_kept_and_resumed(tmp_path: Path) -> None:

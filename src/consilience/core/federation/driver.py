@@ -16,6 +16,7 @@ from consilience.core.messages.replies import Metrics
 from consilience.core.numerics.randomness import Threads
 from consilience.core.protocols import Protocol, Round, RoundState
 from consilience.core.protocols.rounds import SECURE
+from consilience.core.registry import registered_names, registered_object
 
 if TYPE_CHECKING:
     from consilience.core.federation.federation import Federation
@@ -126,37 +127,14 @@ def measured_rounds(times: int | None, rounds: int) -> frozenset[int]:
     return frozenset(rounds - round(i * rounds / (times - 1)) for i in range(times))
 
 
-def tracked(
-    rounds: Iterator[CompletedRound], total: int, label: str, *, show: bool = True
-) -> Iterator[CompletedRound]:
-    """Yield the rounds, with a progress bar on a terminal.
+def tracked(rounds: Iterator[CompletedRound], total: int, label: str) -> Iterator[CompletedRound]:
+    """Show the progress of rounds, if a package that registers ``consilience.progress`` is installed.
 
     Args:
         rounds: as :func:`drive` yields them.
         total: number of rounds beside round 0.
         label: text beside the bar.
-        show: whether to show it at all.
     """
-    from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        TextColumn,
-        TimeRemainingColumn,
-    )
-
-    console = Console(stderr=True)
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeRemainingColumn(),
-    )
-    with Progress(
-        *columns, console=console, transient=True, disable=not (show and console.is_terminal)
-    ) as bar:
-        task = bar.add_task(label, total=total)
-        for done in rounds:
-            bar.update(task, completed=done.round.number)
-            yield done
+    for name in registered_names("consilience.progress"):
+        rounds = registered_object("consilience.progress", name)(rounds, total, label)
+    return rounds

@@ -335,7 +335,7 @@ class Federation:
 
         self._last = None
         rounds = drive(self, protocol, state=state, evaluate=measure, record=record)
-        for _ in tracked(rounds, total, protocol.name, show=progress):
+        for _ in tracked(rounds, total, protocol.name) if progress else rounds:
             pass
         history.models = self.network.models()
         self._last = history

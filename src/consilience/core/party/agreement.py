@@ -9,7 +9,6 @@ from consilience.core.learners import FixedLearner
 from consilience.core.messages.schema import MOST_CLASSES, Agreement
 from consilience.core.numerics.encoder import LONGEST_KEY
 from consilience.core.validation.memory import check_memory
-from consilience.privacy.accounting.noisy_training import training_releases
 
 if TYPE_CHECKING:
     from consilience.core.party.party import Party
@@ -91,7 +90,7 @@ def _answer_rows(party: Party) -> int:
     """Count the rows of outputs that a party holds in a round, of public rows and its own."""
     assert party.public is not None
     rows = 3 * len(party.public)  # targets, answers, teacher
-    if party.privacy.accountant.budget is None:  # else how many rows it has is nobody's affair
+    if not party.outbox.discreet:  # else how many rows it has is nobody's affair
         rows += own_rows(party)
     return rows
 
@@ -103,13 +102,14 @@ def check_model(party: Party) -> None:
     """
     public, learner = party.public, party.learner
     assert public is not None
-    budgeted = party.privacy.accountant.budget is not None
+    budgeted = party.outbox.discreet
     if not (len(public) or budgeted or party.max_public_bytes):
         _check_takes_gaps(party)
     _check_order(party)
     if len(public) or not budgeted:
         learner.check((public.X if len(public) else party.X)[:_EXAMPLES])
-    training_releases(party)  # of a network that cannot be trained with noise there are none
+    if party.private_training is not None:
+        party.private_training.costs()  # of a network that cannot be trained so there are none
     if isinstance(learner, FixedLearner):
         tested = () if party.test is None or budgeted else (party.test[0],)
         learner.check_budget(*[public.X] * bool(len(public)), *tested)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -20,21 +21,25 @@ from consilience.core.numerics.coarse_ratios import Coarseness
 from consilience.core.numerics.encoder import Encoder, find_encoder
 from consilience.core.numerics.outcomes import Outcome
 from consilience.core.party.agreement import check_agreement, check_model, check_outputs, own_rows
+from consilience.core.party.outbox import Outbox, PartyFeature
 from consilience.core.party.personalizer import Chooser, Purpose
 from consilience.core.party.public_rows import ReadByPublic
 from consilience.core.party.row_scores import Scores
 from consilience.core.party.rows import (
+    arrivals_of,
     as_pair,
     calibration_rows,
     check_like_own,
     checked_inputs,
     checked_rows,
     in_order,
+    privacy_units_of,
     target_names,
     target_rows,
 )
-from consilience.core.party.state import SavedState
+from consilience.core.party.state import FEATURES, SavedState
 from consilience.core.party.trainer import Training
+from consilience.core.registry import registered_object
 from consilience.core.validation.arrays import Array, read_only
 from consilience.core.validation.labels import (
     Kind,
@@ -45,11 +50,9 @@ from consilience.core.validation.labels import (
 )
 from consilience.core.validation.numbers import check_choice, check_flag, check_number
 from consilience.core.validation.tables import Lenient, is_table, table_reader
-from consilience.privacy.accounting.party import Protected
-from consilience.privacy.accounting.stage import Privacy
 
 
-class Party(ReadByPublic, Training, SavedState, Protected):
+class Party(ReadByPublic, Training, SavedState):
     """One participant: private rows, a model of any kind, and optionally its own test rows.
 
     A party without ``y`` *learns only*: it sends nothing, keeps no model alone, and is taught on the public
@@ -202,9 +205,30 @@ class Party(ReadByPublic, Training, SavedState, Protected):
         """Weights of the test rows as own rows, shape ``(n_test,)``; of no test rows none."""
         self.comparison = self._compared()
         """Its rows held against public ones; what was found is part of its state."""
-        self._declare(classes, self._classes_held, privacy_units, arrived)
-        self.privacy = Privacy()
-        """Noise on its replies, and what was released so far: neither joining nor restoring undoes it."""
+        self.declared = tuple(map(str, classes))
+        """Classes that it says it has; empty where its rows say them."""
+        if undeclared := set(self._classes_held) - set(self.declared or self._classes_held):
+            raise InvalidInput(
+                f"its rows have a class that is not declared, {min(undeclared)!r}",
+                where=self._where,
+            )
+        self.privacy_units: Array | None = None
+        """Unit of privacy of each private row, from 0 on; ``None`` where each is one."""
+        self.unit_names: tuple[str, ...] = ()
+        """Names of these units."""
+        if privacy_units is not None:
+            found = privacy_units_of(privacy_units, len(self.X), where=self._where)
+            self.unit_names, self.privacy_units = found
+        self.arrived = None
+        """Arrival that each private row came with, from 0 on; ``None`` where all came with the first."""
+        if arrived is not None:
+            self.arrived = arrivals_of(arrived, len(self.X), self._where)
+        self.trouble = ""
+        """What went wrong last in a training that it keeps to itself."""
+        self.outbox = Outbox()
+        """What its owner has every reply pass; neither joining nor restoring undoes it."""
+        self.features: dict[str, PartyFeature] = {}
+        """What features keep at it, by name (:meth:`feature`)."""
         self.max_public_bytes = 0
         """How many bytes of public rows the coordinator may send it; 0 where it has rows of its own."""
         self.discreet = False
@@ -305,7 +329,7 @@ class Party(ReadByPublic, Training, SavedState, Protected):
             self.public = self.public.with_encoder(self.encoder)
         check_agreement(self, agreement)
         assert self.public is not None
-        budgeted = self.privacy.accountant.budget is not None  # then its rows refuse nothing
+        budgeted = self.outbox.discreet  # then its rows refuse nothing
         if budgeted and (lacking := sorted(set(self.declared) - set(agreement.classes))):
             raise InvalidInput(f"class {lacking[0]!r} was not agreed on", where=self._where)
         self.public = (
@@ -313,8 +337,8 @@ class Party(ReadByPublic, Training, SavedState, Protected):
         )
         self.begin(agreement)
         self.memory = {}
-        if self.sums is not None:
-            self.sums.abandon()
+        for feature in self.features.values():
+            feature.joined()
         check_model(self)
         if not self.labelled and self.kind == "regression":
             self.y = np.zeros((0, agreement.outputs))
@@ -326,7 +350,9 @@ class Party(ReadByPublic, Training, SavedState, Protected):
         if self.labelled and not own.all():
             y = self.y[own]
         held_out, targets = self._calibration_rows(y), np.zeros((0, agreement.outputs))
-        if self.noisy is None:  # else trained on once, with noise, and looked at by nothing else
+        if (
+            self.private_training is None
+        ):  # else trained on once, with noise, and looked at by nothing else
             with self.keeping_to_itself():
                 check_outputs(self, own_rows(self), agreement.outputs)
                 targets = self._targets(y, y[~held_out])
@@ -346,10 +372,12 @@ class Party(ReadByPublic, Training, SavedState, Protected):
         )
         """Its scores of the public rows beside predictions."""
         self.chooser = None
-        keeps = self.labelled and not self.frozen and self.noisy is None
+        keeps = self.labelled and not self.frozen and self.private_training is None
         if self.purpose != "taught" and len(self.public) and keeps:
             self.chooser = Chooser(self.purpose, self.scores)
-        chooses = self._calibration > 0 and self.noisy is None if budgeted else held_out.any()
+        chooses = (
+            self._calibration > 0 and self.private_training is None if budgeted else held_out.any()
+        )
         if self.learner.abilities.validation and not chooses:
             raise InvalidInput(
                 "its model chooses by calibration rows, and there are none",
@@ -407,6 +435,28 @@ class Party(ReadByPublic, Training, SavedState, Protected):
         named = label_names(list(self._aliases.values()), where=self._where).tolist()
         both = zip(own, named, strict=True)
         return columns | {label: columns[name] for label, name in both if name in columns}
+
+    # --- features -------------------------------------------------------------------------------
+
+    def feature(self, name: str) -> Any:
+        """Give what a feature keeps at this party, made when it is first asked for.
+
+        Args:
+            name: of the entry point of ``consilience.party_features`` that makes it.
+        """
+        if name not in self.features:
+            self.features[name] = registered_object(FEATURES, name)(self)
+        return self.features[name]
+
+    @contextmanager
+    def keeping_to_itself(self) -> Iterator[None]:
+        """Tell nobody that training fails in this block, if the outbox is discreet: rows may be why."""
+        try:
+            yield
+        except Exception as error:
+            if not self.outbox.discreet:
+                raise
+            self.trouble = f"{type(error).__name__}: {error}"
 
     # --- evaluation -----------------------------------------------------------------------------
 

@@ -14,9 +14,9 @@ from consilience.core.messages.columns import Schema
 from consilience.core.messages.schema import Public
 from consilience.core.numerics.outcomes import Outcome
 from consilience.core.party.nearness import PublicComparison
+from consilience.core.party.outbox import Outbox
 from consilience.core.validation.arrays import Array, check_alike, read_only
 from consilience.core.validation.tables import RowSource, is_table, table_reader
-from consilience.privacy.accounting.stage import Privacy
 
 MOST_SHARED = 0.25
 """Of a party's own rows, how many may be left out since they are public rows too: whoever could have all
@@ -39,7 +39,7 @@ class ReadByPublic:
     discreet: bool
     overlap: bool
     secret: bytes
-    privacy: Privacy
+    outbox: Outbox
     _where: str
     notes: tuple[str, ...] = ()
     """Remarks on its table."""
@@ -65,7 +65,7 @@ class ReadByPublic:
 
         ``"any"`` where it has none, or a budget of privacy: which columns hold anything is read off its rows.
         """
-        if not len(self.X) or self.privacy.accountant.budget is not None:
+        if not len(self.X) or self.outbox.discreet:
             return "any"
         if self.X.dtype.kind in "UO":
             return "text"
@@ -126,7 +126,7 @@ class ReadByPublic:
             formed = self.X.shape[1:] == public.X.shape[1:]
             formed &= (self.X.dtype.kind in texts) == (public.X.dtype.kind in texts)
             # With a budget the form alone counts: whether the scale does is an answer about rows.
-            if not formed or self.privacy.accountant.budget is None:
+            if not formed or not self.outbox.discreet:
                 _check_like(self.X, public.X, self.schema, where=self._where, discreet=discreet)
         return public
 
@@ -179,7 +179,7 @@ class ReadByPublic:
         if self.overlap or not len(public) or not len(self.X):
             return np.ones(len(self.X), dtype=bool)
         apart = ~self.comparison.private_among(public)
-        if self.privacy.accountant.budget is None and apart.mean() < 1 - MOST_SHARED:
+        if not self.outbox.discreet and apart.mean() < 1 - MOST_SHARED:
             raise InvalidInput(
                 f"more than {MOST_SHARED:.0%} of its rows are among the public rows",
                 where=self._where,

@@ -20,9 +20,6 @@ from consilience.core.numerics.randomness import stream
 from consilience.core.party.shared_space import SharedSpace, once, shared_space
 from consilience.core.validation.arrays import Array
 from consilience.core.validation.printing import prints_no_rows
-from consilience.privacy.accounting.ledger import Release
-from consilience.privacy.accounting.losses import PrivacyLoss
-from consilience.privacy.accounting.stage import Accountant
 
 Rows = tuple[Array, Array]
 """Inputs ``(n, ...)`` and targets ``(n, n_outputs)``."""
@@ -31,7 +28,7 @@ _RIDGE = 0.3
 """Of the density ratio that weighs public rows."""
 
 COMPARED_SETS = "coarse ratios"
-"""Kind of release by which the accountant counts sets of public rows that own rows were compared with."""
+"""Kind of question by which sets of public rows are counted that own rows were compared with."""
 
 
 @prints_no_rows
@@ -224,7 +221,7 @@ class Scores:
 
         return once(self._computed, "calibration sums", computed), ()
 
-    def coarse_ratios(self, coarseness: Coarseness, *, accountant: Accountant) -> Array:
+    def coarse_ratios(self, coarseness: Coarseness) -> tuple[Array, tuple[str, ...]]:
         """Compute density ratios by round counts near few public rows (:func:`.density.coarse_ratios`).
 
         Of all rows, so that they depend on no seed: a coordinator that begins anew with another one is told
@@ -232,10 +229,9 @@ class Scores:
 
         Args:
             coarseness: the party's settings.
-            accountant: the party's, which counts the sets of public rows that were compared.
 
         Returns:
-            Shape ``(n_public, n_classes)``.
+            Shape ``(n_public, n_classes)``; and what the rows were asked, for the party's outbox to count.
 
         Raises:
             InvalidInput: the party does regression, or no two public rows differ.
@@ -249,10 +245,7 @@ class Scores:
             return coarse_ratios(own, targets, self._fixed.public, coarseness)
 
         ratios = once(self._computed, f"coarse ratios {coarseness!r}", computed)
-        question = (self.compared_with, Public(X).key, repr(coarseness))
-        compared = Release.of(COMPARED_SETS, question, PrivacyLoss())
-        accountant.release(compared, lambda: np.zeros(0))
-        return ratios
+        return ratios, (self.compared_with, Public(X).key, repr(coarseness))
 
     @property
     def _share(self) -> float:

@@ -7,8 +7,8 @@
     folder/alone.*                 the model that it had trained alone, where it chooses between the two
     folder/choices.json            what it chose after each round, where it did
     folder/memory.safetensors      arrays that a protocol keeps from round to round
-    folder/released.safetensors    releases of the privacy accountant, such as noisy replies
-    folder/sums.safetensors        a secure sum that it is in, with its secrets; in no checkpoint
+    folder/NAME.safetensors        what the feature of that name keeps: ``released``, releases of the privacy
+                                   accountant; ``sums``, a secure sum with its secrets, in no checkpoint
     folder/nearness.safetensors    which of its rows are public rows too, as far as that was computed
 
 One form for checkpoints of a run, for a party at its own machine (:mod:`consilience.sites.party.state`
@@ -39,18 +39,19 @@ from consilience.core.messages.schema import Agreement
 from consilience.core.messages.wire import decode, encode
 from consilience.core.party.mixed_model import RIDGE, Choice, MixedModel, OwnRegion
 from consilience.core.party.shared_space import SharedSpace
-from consilience.privacy.secure_aggregation.history import forget
-from consilience.privacy.secure_aggregation.party import SUMS, read_sums
+from consilience.core.registry import registered_names
 
 if TYPE_CHECKING:
     from consilience.core.party.party import Party
-    from consilience.privacy.secure_aggregation.secure_sum import SumMember
+
+FEATURES = "consilience.party_features"
+"""Group of entry points that make what a feature keeps at a party (:class:`.outbox.PartyFeature`)."""
 
 ABOUT = "state.json"
 """The file by which a folder is known to hold a state."""
 
 _AGREEMENT, _MEMORY = "agreement.safetensors", "memory.safetensors"
-RELEASED, _NEARNESS = "released.safetensors", "nearness.safetensors"
+_NEARNESS, _OF_FEATURE = "nearness.safetensors", ".safetensors"
 
 _ALONE, _CHOICES, _REGION = "alone", "choices.json", "region.safetensors"
 
@@ -62,8 +63,6 @@ class SavedState:
 
     home: Path | None
     """Folder of its saved states; ``None`` for none."""
-    sums: SumMember | None = None
-    """Its end of secure sums, once it is in one; no restoring brings an earlier one back."""
     identity: bytes = b""
     """Private key by which the others know it, in OpenSSH's form, which signs its keys of secure sums."""
     roster: Mapping[str, str] | None = None
@@ -79,7 +78,7 @@ class SavedState:
         folder = self._state_folder(label)
         try:
             write_folder(
-                folder, lambda part: write_state(self._whole, part, sums=False), replace=True
+                folder, lambda part: write_state(self._whole, part, checkpoint=True), replace=True
             )
         except OSError as error:
             raise RunFailed(
@@ -119,7 +118,7 @@ def write_state(
     *,
     before: Path | None = None,
     keeps_model: bool = False,
-    sums: bool = True,
+    checkpoint: bool = False,
 ) -> None:
     """Write a party's state as files of a folder.
 
@@ -128,7 +127,7 @@ def write_state(
         folder: the folder, which is there and empty.
         before: the folder of the state before, whose files are shared where they hold the same.
         keeps_model: whether the model is that of the state before, so that it need not be written.
-        sums: whether to write the secrets of a secure sum that it is in.
+        checkpoint: whether it is a checkpoint of a run, which some features stay out of.
 
     Raises:
         OSError: a file cannot be written.
@@ -147,13 +146,11 @@ def write_state(
     files = {ABOUT: json.dumps(about).encode()}
     if party.agreement is not None:
         files[_AGREEMENT] = encode([party.agreement])
-    if sums and party.sums is not None:
-        files[SUMS] = party.sums.to_bytes()
-    for name, arrays in (
-        (_MEMORY, party.memory),
-        (RELEASED, party.privacy.accountant.arrays()),
-        (_NEARNESS, party.comparison.found),
-    ):
+    for name, feature in party.features.items():
+        kept = feature.in_checkpoints or not checkpoint
+        if kept and (content := feature.to_bytes()):
+            files[f"{name}{_OF_FEATURE}"] = content
+    for name, arrays in ((_MEMORY, party.memory), (_NEARNESS, party.comparison.found)):
         if arrays:
             files[name] = save(arrays)
     chooser = party.chooser
@@ -187,7 +184,7 @@ def read_state(party: Party, folder: Path) -> None:
     about = read_about(folder)
     party.history = about["history"]
     if about["columns"] != _columns(party):  # its own table is read in another way since
-        forget(party)
+        party.forget()
     try:
         if about["trained"]:
             party.changing().load(folder / f"model{party.learner.suffix}")
@@ -200,7 +197,7 @@ def read_state(party: Party, folder: Path) -> None:
             chooser.choices = read_choices(folder)
     except (*_DAMAGED, SafetensorError, KnowledgeRefused, InvalidInput) as error:
         raise _damaged(folder, error) from error
-    read_released(party, folder)
+    read_features(party, folder)
 
 
 def _columns(party: Party) -> str:
@@ -297,8 +294,8 @@ def join_again(party: Party, folder: Path) -> None:
     party.join(agreement)
 
 
-def read_released(party: Party, folder: Path, *, only: bool = False) -> None:
-    """Load the releases of a state into the party's privacy accountant, and the sum that it is in, if any.
+def read_features(party: Party, folder: Path, *, only: bool = False) -> None:
+    """Load what features keep in a state, such as releases of privacy, and the secure sum that it is in.
 
     Args:
         party: the party; what it has released meanwhile stays as it is.
@@ -306,16 +303,16 @@ def read_released(party: Party, folder: Path, *, only: bool = False) -> None:
         only: whether to forget what it has released meanwhile.
 
     Raises:
-        RunFailed: the file is damaged.
+        RunFailed: a file is damaged.
     """
-    try:
-        released = _read_arrays(folder / RELEASED)
-        if only:
-            party.privacy.accountant.clear()
-        party.privacy.accountant.restore(released)
-    except (OSError, ValueError, SafetensorError) as error:
-        raise _damaged(folder, error) from error
-    read_sums(party, folder)
+    for name in registered_names(FEATURES):
+        file = folder / f"{name}{_OF_FEATURE}"
+        if file.exists() or name in party.features:
+            try:
+                data = file.read_bytes() if file.exists() else None
+                party.feature(name).read(data, only=only)
+            except (OSError, ValueError, KnowledgeRefused) as error:
+                raise _damaged(file, error) from error
 
 
 def read_agreement(folder: Path) -> Agreement:

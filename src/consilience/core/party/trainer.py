@@ -26,19 +26,17 @@ from consilience.core.numerics.calibration import Calibration
 from consilience.core.numerics.outcomes import Outcome
 from consilience.core.numerics.randomness import stream
 from consilience.core.numerics.target_units import far_larger, other_unit, same_size
+from consilience.core.party.history import beginning, continued, unknown
 from consilience.core.party.importance import weights_that_serve
 from consilience.core.party.mixed_model import MixedModel
+from consilience.core.party.outbox import PrivateTraining
 from consilience.core.party.personalizer import ALPHAS, Chooser, Lesson, stands_still, surely_lower
 from consilience.core.party.row_scores import Scores
 from consilience.core.validation.arrays import Array
 from consilience.core.validation.labels import Kind
-from consilience.privacy.accounting.losses import NoisyTraining
-from consilience.privacy.accounting.noisy_training import (
-    WITH_NOISE,
-    check_with_noise,
-    fit_with_noise,
-)
-from consilience.privacy.secure_aggregation.history import beginning
+
+WITH_NOISE = "trained with noise"
+"""What a party's memory holds while its network comes of a release with noise and of public rows alone."""
 
 
 class Training:
@@ -72,8 +70,8 @@ class Training:
         """Chooses between its model trained alone and the taught one; ``None`` for the taught one."""
         self.least_alpha = 0.0
         """The least weight of its private rows in a refit, whatever is asked for."""
-        self.noisy: NoisyTraining | None = None
-        """How its network is trained with noise; ``None`` for training without."""
+        self.private_training: PrivateTraining | None = None
+        """Training that takes the place of its own on private rows; ``None`` for its own."""
         self.schema: Schema | None = None
         """What the columns of its rows are, where they are a table's."""
         self.outcome: Outcome | None = None
@@ -96,6 +94,27 @@ class Training:
         self.learner: Learner = self.untrained()
         self.model_changed()
 
+    @property
+    def prototype(self) -> Learner:
+        """Its untrained learner."""
+        return self._prototype
+
+    def set_private_training(self, training: PrivateTraining | None) -> None:
+        """Have its model trained on private rows in another way; ``None`` for its own."""
+        self.private_training = training
+
+    def remember(self, task: object) -> None:
+        """Add a task to its history, before it runs.
+
+        Without an agreement, or in a federation too large for secure sums, it has none.
+        """
+        if self.agreement is not None and self.agreement.summed:
+            self.history = continued(self.history, task)
+
+    def forget(self) -> None:
+        """Take on a history that no other party has, because it is not known what its answers depend on."""
+        self.history = unknown()
+
     def stream(self, round: int, purpose: str) -> np.random.Generator:
         """Random numbers for one purpose in one round
         (:func:`consilience.core.numerics.randomness.stream`)."""
@@ -108,7 +127,7 @@ class Training:
 
     def changing(self) -> Learner:
         """The learner, to be fitted or loaded; noted as changed."""
-        if self.noisy is None:
+        if self.private_training is None:
             self.memory.pop(WITH_NOISE, None)
         self.model_changed()
         return self.learner
@@ -181,7 +200,8 @@ class Training:
                 (:class:`~consilience.core.numerics.calibration.Calibration`); not for values.
         """
         assert self.public is not None
-        check_with_noise(self)
+        if self.private_training is not None:
+            self.private_training.check_trained()
         key = kind, calibrated, self._changes
         if key not in self._public_outputs:
             if calibrated:
@@ -206,8 +226,8 @@ class Training:
         teacher (:meth:`distill`); training it on the private rows alone would forget the teacher, so it
         is left as it is.
         """
-        if self.noisy is not None:
-            fit_with_noise(self)
+        if self.private_training is not None:
+            self.private_training.fit()
             return
         if self.learner.fitted and not self.learner.abilities.incremental:
             return

@@ -13,7 +13,6 @@ from consilience.core.messages.schema import Agreement
 from consilience.core.party.party import Party
 from consilience.core.registry import registered_modules
 from consilience.core.tasks.requests import Stage
-from consilience.privacy.accounting.ledger import Release
 
 TaskGroup = Literal["predictions", "parameters", "models", "others"]
 """Groups of tasks, by the messages that leave a party; ``"others"`` belong to other packages' protocols."""
@@ -96,8 +95,8 @@ class Task(ABC):
     def run(self, party: Party) -> Any:
         """Run the task at the party, and make the reply."""
 
-    def releases(self, party: Party) -> tuple[Release, ...]:
-        """List the releases that ``run`` makes of the party's accountant, at a cost of privacy.
+    def releases(self, party: Party) -> tuple[Any, ...]:
+        """List what ``run`` costs the party, for the stages of its outbox: releases of a privacy accountant.
 
         A budget that is spent refuses them before anything runs. A reply whose kind is ``"charged"`` leaves a
         party with a budget only if its task lists its cost here, or a mechanism adds noise to it.

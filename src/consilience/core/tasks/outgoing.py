@@ -3,9 +3,8 @@
 :func:`answer` is the only caller of :meth:`~consilience.core.tasks.base.Task.run`, on every network and at a
 party's own machine. Every reply passes, in this order:
 
-1. the party's own privacy (:class:`~consilience.privacy.accounting.stage.Privacy`): noise, and the charge for
-it,
-   which no coordinator can lower;
+1. what the party's owner set, in its :class:`~consilience.core.party.outbox.Outbox`, such as noise and the
+   charge for it, which no coordinator can lower;
 2. what the coordinator asked for, by the headers of its request (:class:`.requests.Header`), such as
    compression.
 
@@ -34,11 +33,9 @@ from consilience.core.party.party import Party
 from consilience.core.tasks.base import Task
 from consilience.core.tasks.foreign_errors import without_foreign_words
 from consilience.core.tasks.requests import StagedReplies, StagedTasks
-from consilience.privacy.accounting.stage import BudgetExceeded
-from consilience.privacy.secure_aggregation.history import forget, remember
 
 UNSAID = "what went wrong is said at the party alone, which has a budget of privacy"
-"""Reason that leaves a party with a budget."""
+"""Reason that leaves a party whose outbox is discreet."""
 
 LONGEST_REASON = 200
 """Characters of an error's reason that leave a party, and as many of its advice."""
@@ -102,27 +99,27 @@ def reply_of(
 
 def _failed(party: Party, error: Exception) -> Failure:
     """The failure that leaves a party; the party keeps the words that do not."""
-    discreet = party.privacy.accountant.budget is not None
-    failure = failure_of(party.name, error, discreet=discreet, trusted=not party.discreet)
+    failure = failure_of(
+        party.name, error, discreet=party.outbox.discreet, trusted=not party.discreet
+    )
     party.trouble = withheld(error, failure) or party.trouble
     return failure
 
 
 def _replies(party: Party, tasks: Sequence[Task]) -> tuple[Any, ...]:
     """Run tasks, and make what may leave of their replies; a budget that lacks refuses before the first."""
-    privacy = party.privacy
-    privacy.check(((task, task.releases(party)) for task in tasks), party.agreement)
+    party.outbox.before(party, tasks)
     agreed, replies = party.agreement, []
     for task in tasks:
         if task.remembered:
-            remember(party, task)  # before it runs: joining and restoring set the history
+            party.remember(task)  # before it runs: joining and restoring set the history
         try:
-            replies.append(privacy.outgoing(task, agreed, partial(task.run, party)))
+            replies.append(party.outbox.outgoing(task, agreed, partial(task.run, party)))
         except BaseException:
             if (
                 task.remembered
             ):  # it may have changed the model in part, as it did at no other party
-                forget(party)
+                party.forget()
             raise
     return tuple(replies)
 
@@ -139,13 +136,11 @@ def failure_of(
     Args:
         party: name of the party.
         error: what went wrong.
-        discreet: whether the party has a budget: only an error with a code, which no row has part in, then
-            keeps its words.
+        discreet: whether the party's outbox is: only an error in which no row has part, by its class or its
+            code, then keeps its words.
         trusted: whether who asks holds the party's rows anyway, as in a simulation: then foreign words leave.
     """
-    spoken = isinstance(error, BudgetExceeded) or (
-        isinstance(error, ConsilienceError) and error.code
-    )
+    spoken = isinstance(error, ConsilienceError) and (error.spoken or error.code)
     if discreet and not spoken:
         error = RunFailed(UNSAID)
     if not trusted:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from consilience.core.errors import InvalidInput
 from consilience.core.messages.message import message
 from consilience.core.messages.replies import Predictions, Receipt
@@ -10,8 +12,6 @@ from consilience.core.party.party import Party
 from consilience.core.tasks.base import Task
 from consilience.core.validation.arrays import Array
 from consilience.core.validation.numbers import check_number
-from consilience.privacy.accounting.ledger import Release
-from consilience.privacy.accounting.noisy_training import training_releases
 
 
 @message
@@ -20,9 +20,9 @@ class FitPrivate(Task, reply_type=Receipt, exchanges="predictions", protocol=Non
 
     round: int
 
-    def releases(self, party: Party) -> tuple[Release, ...]:
-        """List the training, where it is with noise."""
-        return training_releases(party)
+    def releases(self, party: Party) -> tuple[Any, ...]:
+        """List the training, if it is with noise."""
+        return () if party.private_training is None else party.private_training.costs()
 
     def run(self, party: Party) -> Receipt:
         """Train: stage 1 of the round."""

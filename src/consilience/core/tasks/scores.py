@@ -25,6 +25,7 @@ from consilience.core.messages.scores import (
     Score,
 )
 from consilience.core.party.party import Party
+from consilience.core.party.row_scores import COMPARED_SETS
 from consilience.core.party.shared_space import public_features as features_of
 from consilience.core.registry import registered_object
 from consilience.core.tasks.base import Task, task_types
@@ -144,8 +145,8 @@ class CompareCoarsely(
     @of_rows
     def run(self, party: Party) -> CoarseRatios:
         """Compute one number for each public row and class, the same in every round and for every seed."""
-        accountant = party.privacy.accountant
-        values = party.scores.coarse_ratios(party.coarseness, accountant=accountant)
+        values, question = party.scores.coarse_ratios(party.coarseness)
+        party.outbox.note(COMPARED_SETS, question)
         return scored(CoarseRatios, self, party, values)
 
 

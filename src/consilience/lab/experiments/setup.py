@@ -44,6 +44,7 @@ from consilience.lab.experiments.subgroups import check_two_classes, subgroups_o
 from consilience.models.encoders.encoders import find_encoder
 from consilience.models.presets import make
 from consilience.privacy.accounting.budget import Budget
+from consilience.privacy.accounting.party import protect
 from consilience.tables.targets import outcome_for
 
 
@@ -151,7 +152,7 @@ class SimulatedParties:
                 outcome=self.outcome,
                 classes=() if budget is None else self.dataset.classes or (),
             )
-            party.protect(budget)
+            protect(party, budget)
             return party
 
         return made

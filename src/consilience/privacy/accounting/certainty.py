@@ -19,6 +19,7 @@ from consilience.methods.comparison_rules.scores import Certainties
 from consilience.privacy.accounting.ledger import Release
 from consilience.privacy.accounting.losses import PrivacyLoss
 from consilience.privacy.accounting.mechanisms import GaussianNoise
+from consilience.privacy.accounting.privacy_of import privacy_of
 from consilience.privacy.accounting.stage import Accountant
 
 
@@ -53,7 +54,7 @@ class ScoreCertainty(
     @of_rows
     def run(self, party: Party) -> Certainties:
         """Compute one number for each public row, the same in every round."""
-        accountant = party.privacy.accountant
+        accountant = privacy_of(party).accountant
         values = certainties(party.scores, self.regularization, self._noise, accountant=accountant)
         return scored(Certainties, self, party, values)
 

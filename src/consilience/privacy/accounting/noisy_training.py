@@ -6,93 +6,100 @@ predictions cost nothing more.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, cast
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from consilience.core.errors import InvalidInput, KnowledgeRefused
+from consilience.core.numerics.randomness import NoiseSource
+from consilience.core.party.party import Party
 from consilience.core.party.rows import target_rows
+from consilience.core.party.trainer import WITH_NOISE
 from consilience.core.validation.arrays import Array
+from consilience.privacy.accounting.budget import Budget
 from consilience.privacy.accounting.ledger import Release
-
-if TYPE_CHECKING:
-    from consilience.core.party.party import Party
-    from consilience.core.party.trainer import Training
-
-WITH_NOISE = "trained with noise"
-"""What a party's memory holds while its network comes of the release and of public rows alone."""
+from consilience.privacy.accounting.losses import NoisyTraining
+from consilience.privacy.accounting.privacy_of import privacy_of
 
 
-def training_releases(party: Party) -> tuple[Release, ...]:
-    """Name the release of a party's training with noise; none where it trains without, or has not joined.
+@dataclass(frozen=True)
+class NoisyFit:
+    """Training of a party's network with noise, in the place of its own training.
 
-    Raises:
-        InvalidInput: nothing bounds what a row does to its network, or there are no public rows.
+    Attributes:
+        party: the party.
+        budget: its budget.
+        how: the training.
+        source: makes the source of the noise.
     """
-    budget = party.privacy.accountant.budget
-    if party.noisy is None or budget is None or party.agreement is None or party.public is None:
-        return ()
-    if not len(party.public):
-        raise InvalidInput(
-            "its network is trained with noise, and there are no public rows to build it by",
-            where=f"party {party.name!r}",
-            mend="Take a protocol with public rows, such as ensemble_distillation.",
-            code="budget",
-        )
-    model: Any = party.untrained()
-    network = model.bounded(party.public.X[:2])
-    question = (network, repr(party.noisy), str(party.X.shape[1:]), *party.agreement.classes)
-    return (Release.of("training with noise", question, budget.training_loss),)
 
+    party: Party
+    budget: Budget
+    how: NoisyTraining
+    source: NoiseSource
 
-def fit_with_noise(training: Training) -> None:
-    """Train on all private rows with noise, once in a party's life; further calls leave its model as it is.
+    def costs(self) -> tuple[Release, ...]:
+        """Name the release that the training is; none before the party has joined.
 
-    Where the parameters were released before, whatever the seed and the federation, the model begins with
-    those.
+        Raises:
+            InvalidInput: nothing bounds what a row does to its network, or there are no public rows.
+        """
+        party = self.party
+        if party.agreement is None or party.public is None:
+            return ()
+        if not len(party.public):
+            raise InvalidInput(
+                "its network is trained with noise, and there are no public rows to build it by",
+                where=f"party {party.name!r}",
+                mend="Take a protocol with public rows, such as ensemble_distillation.",
+                code="budget",
+            )
+        model: Any = party.untrained()
+        network = model.bounded(party.public.X[:2])
+        question = (network, repr(self.how), str(party.X.shape[1:]), *party.agreement.classes)
+        return (Release.of("training with noise", question, self.budget.training_loss),)
 
-    Args:
-        training: the party, which has a budget for it.
-    """
-    party = cast("Party", training)
-    if WITH_NOISE in party.memory:
-        return
-    budget, agreement, public, how = (
-        party.privacy.accountant.budget,
-        party.agreement,
-        party.public,
-        party.noisy,
-    )
-    assert budget is not None and agreement is not None and public is not None and how is not None
-    learner: Any = party.changing()
-    learner.start(public.X[:2], rng=party.stream(0, "fit"))
-    shapes = {name: part.shape for name, part in sorted(learner.parameters().items())}
+    def fit(self) -> None:
+        """Train on all private rows with noise, once in a party's life; further calls change nothing.
 
-    def draw() -> Array:
-        units = np.arange(len(party.y)) if party.privacy_units is None else party.privacy_units
-        learner.fit_with_noise(
-            party.X[: len(party.y)],
-            target_rows(party.y, agreement, where=f"party {party.name!r}"),
-            units,
-            rate=how.rate,
-            steps=how.steps,
-            batch=how.batch,
-            clip=how.clip,
-            noise=how.noise(budget.each or budget.epsilon, budget.delta),
-            source=party.noise,
-        )
-        drawn = learner.parameters()
-        return np.concatenate([drawn[name].ravel() for name in shapes])
+        Where the parameters were released before, whatever the seed and the federation, the model begins with
+        those.
+        """
+        party, how, budget = self.party, self.how, self.budget
+        if WITH_NOISE in party.memory:
+            return
+        agreement, public = party.agreement, party.public
+        assert agreement is not None and public is not None
+        learner: Any = party.changing()
+        learner.start(public.X[:2], rng=party.stream(0, "fit"))
+        shapes = {name: part.shape for name, part in sorted(learner.parameters().items())}
 
-    (release,) = training_releases(party)
-    values = party.privacy.accountant.release(release, draw)
-    ends = np.cumsum([np.prod(shape, dtype=int) for shape in shapes.values()])[:-1]
-    parts = zip(shapes.items(), np.split(values, ends), strict=True)
-    learner.set_parameters({name: part.reshape(shape) for (name, shape), part in parts})
-    party.memory[WITH_NOISE] = np.ones(1)
+        def draw() -> Array:
+            rows = len(party.y)
+            units = np.arange(rows) if party.privacy_units is None else party.privacy_units
+            learner.fit_with_noise(
+                party.X[:rows],
+                target_rows(party.y, agreement, where=f"party {party.name!r}"),
+                units,
+                rate=how.rate,
+                steps=how.steps,
+                batch=how.batch,
+                clip=how.clip,
+                noise=how.noise(budget.each or budget.epsilon, budget.delta),
+                source=self.source,
+            )
+            drawn = learner.parameters()
+            return np.concatenate([drawn[name].ravel() for name in shapes])
 
+        (release,) = self.costs()
+        values = privacy_of(party).accountant.release(release, draw)
+        ends = np.cumsum([np.prod(shape, dtype=int) for shape in shapes.values()])[:-1]
+        parts = zip(shapes.items(), np.split(values, ends), strict=True)
+        learner.set_parameters({name: part.reshape(shape) for (name, shape), part in parts})
+        party.memory[WITH_NOISE] = np.ones(1)
 
-def check_with_noise(training: Training) -> None:
-    """Raise ``KnowledgeRefused`` if a network that has to be trained with noise was not yet."""
-    if training.noisy is not None and WITH_NOISE not in training.memory:
-        raise KnowledgeRefused("its network was not trained with noise yet", code="budget")
+    def check_trained(self) -> None:
+        """Raise ``KnowledgeRefused`` if a network that has to be trained with noise was not yet."""
+        if WITH_NOISE not in self.party.memory:
+            raise KnowledgeRefused("its network was not trained with noise yet", code="budget")

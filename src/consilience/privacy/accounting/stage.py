@@ -1,7 +1,7 @@
 """Privacy of what leaves a party: noise on arrays, and an accountant of the privacy loss.
 
-Every reply passes a party's :class:`Privacy` on its way out (:mod:`consilience.core.tasks.outgoing`). It
-holds
+Every reply passes a party's :class:`Privacy` on its way out, where it is a stage of the party's outbox
+(:mod:`consilience.core.party.outbox`). It holds
 
 - mechanisms (:class:`.Mechanism`), at most one for each kind of reply, that clip and add noise;
 - the accountant (:class:`Accountant`), which adds up the privacy losses of all releases
@@ -29,11 +29,14 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from safetensors import SafetensorError
+from safetensors.numpy import load, save
 
 from consilience.core.errors import InvalidInput, KnowledgeRefused
 from consilience.core.messages.base import PartyMessage
 from consilience.core.messages.schema import Agreement
 from consilience.core.messages.wire import decode, encode
+from consilience.core.party.outbox import OutgoingStage
 from consilience.core.validation.arrays import Array
 from consilience.privacy.accounting.budget import Budget
 from consilience.privacy.accounting.ledger import PrivacyLedger, Release, lacks
@@ -43,6 +46,8 @@ from consilience.privacy.accounting.mechanisms import Mechanism
 
 class BudgetExceeded(KnowledgeRefused):
     """A reply would cost more privacy than a party has left, or an unknown amount."""
+
+    spoken = True
 
 
 class Accountant:
@@ -212,12 +217,18 @@ class Accountant:
         self._keep({} if self._ledger is None else self._ledger.released)
 
 
-class Privacy:
-    """A party's privacy: the first thing that every reply passes on its way out.
+def _nothing() -> Array:
+    return np.zeros(0)
+
+
+class Privacy(OutgoingStage):
+    """A party's privacy: a stage of its outbox, and what its state keeps of releases.
 
     Attributes:
         accountant: what was released, and what it cost.
     """
+
+    in_checkpoints = True
 
     def __init__(self) -> None:
         self.accountant = Accountant()
@@ -233,6 +244,44 @@ class Privacy:
         """
         self._mechanisms = {one.reply_type: one for one in mechanisms}
         self._free = frozenset(free)
+
+    @property
+    def discreet(self) -> bool:
+        """True with a budget: words of errors and the form of rows may hang on private rows."""
+        return self.accountant.budget is not None
+
+    def before(self, party: Any, tasks: Sequence[Any]) -> None:
+        """Hold all that tasks would cost against the budget, before the first of them runs."""
+        self.check(((task, task.releases(party)) for task in tasks), party.agreement)
+
+    def note(self, kind: str, question: Sequence[str]) -> None:
+        """Count a question that costs nothing; the same is counted once."""
+        self.accountant.release(Release.of(kind, tuple(question), PrivacyLoss()), _nothing)
+
+    def joined(self) -> None:
+        """Keep all releases: noise that was drawn anew could be averaged away."""
+
+    def to_bytes(self) -> bytes:
+        """Write the releases."""
+        arrays = self.accountant.arrays()
+        return save(arrays) if arrays else b""
+
+    def read(self, data: bytes | None, *, only: bool) -> None:
+        """Add releases that :meth:`to_bytes` wrote; those that are here already stay as they are.
+
+        Args:
+            data: the bytes; ``None`` for no releases.
+            only: whether to forget first what is in no ledger.
+
+        Raises:
+            ValueError: the bytes are damaged.
+        """
+        if only:
+            self.accountant.clear()
+        try:
+            self.accountant.restore(load(data) if data else {})
+        except SafetensorError as error:
+            raise ValueError(str(error)) from error
 
     def check(
         self, tasks: Iterable[tuple[Any, Iterable[Release]]], agreement: Agreement | None

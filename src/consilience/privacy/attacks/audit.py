@@ -35,6 +35,7 @@ from consilience.core.messages.replies import Failure
 from consilience.core.messages.wire import decode, encode
 from consilience.core.networks.incoming import decode_reply
 from consilience.core.numerics.randomness import NoiseSource, SystemNoise, stream
+from consilience.core.party.outbox import Outbox
 from consilience.core.party.party import Party
 from consilience.core.tasks.outgoing import reply_of
 from consilience.core.tasks.requests import open_request
@@ -42,7 +43,7 @@ from consilience.core.validation.arrays import Array
 from consilience.core.validation.numbers import check_choice, check_number
 from consilience.privacy.accounting.budget import Budget
 from consilience.privacy.accounting.losses import gaussian_epsilon
-from consilience.privacy.accounting.stage import Privacy
+from consilience.privacy.accounting.party import protect
 from consilience.privacy.attacks.canaries import CANARIES, CLASSES, joined, question_of_sums
 from consilience.privacy.class_sums.sums import SCALE
 from consilience.privacy.class_sums.tasks import features_by
@@ -216,8 +217,8 @@ def _by_threshold(scores: Array, there: Array, bound: Bound, delta: float, doubt
 def _replies(party: Party, request: bytes, budget: Budget, noise: NoiseSource) -> tuple[Any, ...]:
     """The replies of a party in a new life, from bytes to bytes."""
     anew = copy(party)
-    anew.privacy, anew.memory = Privacy(), {}
-    anew.protect(budget, noise=noise)
+    anew.outbox, anew.features, anew.memory = Outbox(), {}, {}
+    protect(anew, budget, noise=noise)
     tasks = open_request(decode(request))
     if not all(task.keeps_model for task in tasks):
         assert party.agreement is not None

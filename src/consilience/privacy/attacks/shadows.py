@@ -26,6 +26,7 @@ from consilience.core.validation.printing import prints_no_rows
 from consilience.lab.experiments import SimulatedParties
 from consilience.privacy.accounting.budget import Budget
 from consilience.privacy.accounting.losses import PrivacyLoss
+from consilience.privacy.accounting.privacy_of import privacy_of
 
 FEWEST_ROWS = 10
 """Own rows, and others like them, without which nothing is measured."""
@@ -68,7 +69,7 @@ class RecordedNetwork(LocalNetwork):
 
     def spent(self, party: str) -> PrivacyLoss:
         """Give the privacy loss of all that left a party with a budget."""
-        return self._members[party].privacy.accountant.spent
+        return privacy_of(self._members[party]).accountant.spent
 
 
 def _replies(outcome: Outcome) -> tuple[PartyMessage, ...]:

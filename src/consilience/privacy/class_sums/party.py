@@ -18,6 +18,7 @@ from consilience.privacy.accounting.budget import Budget
 from consilience.privacy.accounting.ledger import Release
 from consilience.privacy.accounting.losses import PrivacyLoss, skellam_loss
 from consilience.privacy.accounting.mechanisms import Mechanism
+from consilience.privacy.accounting.privacy_of import arrived_by
 from consilience.privacy.accounting.stage import BudgetExceeded
 from consilience.privacy.class_sums.messages import ClassSums
 from consilience.privacy.class_sums.sums import (
@@ -69,7 +70,7 @@ def sums_of(
     if columns.min(initial=0) < 0 or columns.max(initial=0) >= known.shape[1]:
         raise KnowledgeRefused("the basis names columns that there are not")
     X, y, units = party.X[: len(party.y)], party.y, party.privacy_units
-    here = party.arrived_by(arrival)
+    here = arrived_by(party, arrival)
     if here is not None:
         X, y, units = X[here], y[here], None if units is None else units[here]
     rows = basis(space(X), known)
@@ -138,6 +139,12 @@ class SumsNoise(BudgetNoise):
         self._party = party
 
     @property
+    def _summing(self) -> tuple[float, int] | None:
+        """While the reply goes into a secure sum: the variance of each party's noise, and the threshold."""
+        member = self._party.features.get("sums")
+        return None if member is None else member.summing
+
+    @property
     def sigma(self) -> float:
         """Standard deviation of the noise in the sums of an arrival, in steps."""
         return SCALE * self._budget.sigma
@@ -151,7 +158,7 @@ class SumsNoise(BudgetNoise):
         assert agreement is not None
         bounds = map(repr, task.bounds.ravel().tolist())
         asked = (task.digest, agreement.public, agreement.encoder, *agreement.classes, *bounds)
-        loss, (variance, threshold) = self.loss, self._party.summing or (0.0, 0)
+        loss, (variance, threshold) = self.loss, self._summing or (0.0, 0)
         if self._shared:
             among = len({*agreement.summed, *(self._party.roster or ())})
             loss = self._shared_loss(variance, threshold, among, task.entries(agreement))
@@ -234,8 +241,8 @@ class SumsNoise(BudgetNoise):
     def release(self, reply: ClassSums) -> ClassSums:
         """Add the noise, and say how much there is."""
         if self._shared:
-            assert self._party.summing is not None
-            variance = self._party.summing[0]
+            assert self._summing is not None
+            variance = self._summing[0]
             noise = SystemNoise().skellam(variance=variance, size=reply.values.shape)
             return replace(reply, values=reply.values + noise, sigma=math.sqrt(variance))
         return replace(reply, values=self.noisy(reply.values, self.sigma), sigma=self.sigma)

@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
-from consilience.core.errors import InvalidInput, KnowledgeRefused, RunFailed
+from consilience.core.errors import InvalidInput
 
 if TYPE_CHECKING:
     from consilience.core.party.party import Party
     from consilience.privacy.secure_aggregation.secure_sum import SumMember
 
-SUMS = "sums.safetensors"
+FEATURE = "sums"
+"""Name of what secure sums keep at a party."""
+
+SUMS = f"{FEATURE}.safetensors"
 """File of a state with the sum that a party is in, its secrets among it; it is in no checkpoint."""
 
 
-def member_of(party: Party) -> SumMember:
-    """Give the party's end of secure sums.
+def make_member(party: Party) -> SumMember:
+    """Make the party's end of secure sums.
 
     Raises:
         MissingExtra: ``cryptography`` is not installed.
@@ -26,9 +28,16 @@ def member_of(party: Party) -> SumMember:
         SumMember,  # the package imports scikit-learn too
     )
 
-    if party.sums is None:
-        party.sums = SumMember(party.name, party.identity, party.roster)
-    return party.sums
+    return SumMember(party.name, party.identity, party.roster)
+
+
+def member_of(party: Party) -> SumMember:
+    """Give the party's end of secure sums.
+
+    Raises:
+        MissingExtra: ``cryptography`` is not installed.
+    """
+    return cast("SumMember", party.feature(FEATURE))
 
 
 def checked_roster(party: Party, roster: Mapping[str, str]) -> Mapping[str, str]:
@@ -53,19 +62,3 @@ def checked_roster(party: Party, roster: Mapping[str, str]) -> Mapping[str, str]
     for name, line in others.items():
         check_public_key(line, where=name)
     return others
-
-
-def read_sums(party: Party, folder: Path) -> None:
-    """Load the sum of a state; where there is none, the one that the party is in is over.
-
-    Raises:
-        RunFailed: the file is damaged.
-    """
-    file = folder / SUMS
-    try:
-        if file.exists():
-            member_of(party).read(file.read_bytes())
-        elif party.sums is not None:
-            party.sums.abandon()
-    except (OSError, ValueError, KnowledgeRefused) as error:
-        raise RunFailed(f"its state is damaged: {error}", where=str(file)) from error

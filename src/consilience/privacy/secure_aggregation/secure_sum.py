@@ -99,19 +99,31 @@ class SumMember:
             where keys are taken from the coordinator, which could then put itself between all parties.
     """
 
+    in_checkpoints = False  # no restoring brings an earlier attempt back
+
     def __init__(
         self, name: str, identity: bytes = b"", roster: Mapping[str, str] | None = None
     ) -> None:
         self.name, self.identity, self.roster = name, identity, roster
         self.state = SumState()
+        self.summing: tuple[float, int] | None = None
+        """While a reply goes into a sum: the variance of each party's noise that was asked for, in steps of
+        the grid, and the fewest parties that open the sum."""
 
     def to_bytes(self) -> bytes:
         """Write the state, with all its secrets."""
         return encode([self.state])
 
-    def read(self, data: bytes) -> None:
-        """Take up a state that :meth:`to_bytes` wrote."""
-        (self.state,) = decode(data)
+    def joined(self) -> None:
+        """Forget the attempt: the party has joined anew."""
+        self.abandon()
+
+    def read(self, data: bytes | None, *, only: bool = False) -> None:
+        """Take up a state that :meth:`to_bytes` wrote; without one, the sum that the party is in is over."""
+        if data is None:
+            self.abandon()
+        else:
+            (self.state,) = decode(data)
 
     def abandon(self) -> None:
         """Forget the attempt and its secrets; sums that were opened stay known."""

@@ -231,7 +231,7 @@ class OpenSum(Task, reply_type=SumKeys, exchanges="predictions", protocol=None, 
             among=among,
             round=self.round,
             history=party.history,
-            noisy=party.privacy.accountant.budget is not None,
+            noisy=party.outbox.discreet,
         )
 
 
@@ -285,11 +285,11 @@ class SumMasked(
             if stated is not None and stated.colluding:  # a second sum would have too little noise
                 return given, hashlib.sha256(values.tobytes()).hexdigest()
             # A budget lets nothing out without noise, which bounds what any sums tell.
-            noisy = party.privacy.accountant.budget is not None
+            noisy = party.outbox.discreet
             return given, "" if noisy or (stated is not None and stated.sigma) else ANSWERS
 
         member = member_of(party)
-        party.summing = self.asked.variance, member.state.threshold
+        member.summing = self.asked.variance, member.state.threshold
         try:
             return member.mask(
                 self.shared,
@@ -300,7 +300,7 @@ class SumMasked(
                 history=party.history,
             )
         finally:
-            party.summing = None
+            member.summing = None
 
 
 @message

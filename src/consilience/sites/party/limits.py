@@ -22,6 +22,7 @@ from consilience.lab.config.sections import Flag, Number, Whole
 from consilience.methods.comparison_rules.tasks import SelectPublic
 from consilience.methods.parameters.tasks import DescribeParameters
 from consilience.privacy.accounting.certainty import ScoreCertainty
+from consilience.privacy.accounting.party import protect
 from consilience.sites.party.privacy_limits import PrivacyLimits
 
 GROUPS = get_args(TaskGroup)
@@ -332,7 +333,7 @@ class Limits(PrivacyLimits):
         party.least_alpha, party.overlap, party.digits = self.alpha, self.overlap, self.digits
         if self.answers is not None:
             party.most_answers(self.answers)
-        party.protect(self.budget, noise=noise)
+        protect(party, self.budget, noise=noise)
         party.ratios = "exact" if self.density_ratios == "exact" else "none"
         if isinstance(self.density_ratios, Coarseness):
             party.coarseness = self.density_ratios

@@ -15,12 +15,13 @@ from safetensors import SafetensorError, safe_open
 
 from consilience.core.errors import KnowledgeRefused, RunFailed
 from consilience.core.messages.replies import Predictions
-from consilience.core.party.state import RELEASED, read_about
+from consilience.core.party.state import read_about
 from consilience.core.tasks.base import Task, task_types
 from consilience.lab.config.sections import Number, Section
 from consilience.privacy.accounting.budget import Budget, Noise
 from consilience.privacy.accounting.ledger import BEGINNING, FOLDER, Release, entries, lacks
 from consilience.privacy.accounting.losses import Adjacency, NoisyTraining
+from consilience.privacy.accounting.privacy_of import RELEASED
 from consilience.privacy.accounting.stage import Accountant
 from consilience.sites.party.audit import AUDIT, read_log
 from consilience.sites.party.state import current_state

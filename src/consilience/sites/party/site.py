@@ -41,7 +41,7 @@ from consilience.core.party.row_scores import COMPARED_SETS
 from consilience.core.party.state import (
     join_again,
     read_agreement,
-    read_released,
+    read_features,
     read_state,
     write_state,
 )
@@ -49,6 +49,7 @@ from consilience.core.tasks.base import Task
 from consilience.core.tasks.fields import within
 from consilience.core.tasks.lifecycle import Describe, Join, Restore, TakePublic
 from consilience.core.tasks.outgoing import Outcome, failure_of, reply_of, withheld
+from consilience.privacy.accounting.privacy_of import privacy_of
 from consilience.sites.party.audit import AUDIT, AuditLog
 from consilience.sites.party.limits import Limits
 from consilience.sites.party.own_ledger import ledger_of
@@ -234,7 +235,7 @@ class PartySite:
         if (earlier := KeptReplies(self._folder()).find(first.round, request)) is not None:
             replies = decode(earlier)
             if self.limits.epsilon is not None:  # which may have changed since
-                replies = self._made().privacy.restated(replies)
+                replies = privacy_of(self._made()).restated(replies)
                 earlier = encode(replies)
             return replies, earlier, "repeated"
         check_round(tasks, session.round)
@@ -298,9 +299,9 @@ class PartySite:
         def fill(after: Path, before: Path | None) -> None:
             party.home = after / CHECKPOINTS
             if before is None or was is None:
-                party.privacy.accountant.clear()
+                privacy_of(party).accountant.clear()
             else:
-                read_released(party, before, only=True)
+                read_features(party, before, only=True)
                 another = isinstance(first, Join) and (
                     was.federation != session.federation
                     or encode([read_agreement(before)]) != encode([first.agreement])
@@ -313,7 +314,7 @@ class PartySite:
             if isinstance(outcome, Failure):
                 raise TasksFailed(outcome)
             try:
-                self.limits.refuse_comparisons(party.privacy.accountant.count(COMPARED_SETS))
+                self.limits.refuse_comparisons(privacy_of(party).accountant.count(COMPARED_SETS))
             except KnowledgeRefused as error:  # the tasks have run, and count
                 raise TasksFailed(failure_of(self.name, error)) from error
             result.append((outcome, reply))
@@ -340,7 +341,7 @@ class PartySite:
             party = self._make()
             party.discreet = True
             self.limits.bind(party, noise=self._noise)
-            party.privacy.accountant.keep_in(self._ledger, scope=self._scope)
+            privacy_of(party).accountant.keep_in(self._ledger, scope=self._scope)
             if self.limits.secret and not party.secret:
                 party.secret = own_secret(self._state.home)
             if party.public is None:
@@ -356,7 +357,7 @@ class PartySite:
         if folder == self._loaded_state:
             return party
         self._joined()
-        party.privacy.accountant.clear()
+        privacy_of(party).accountant.clear()
         read_state(party, folder)
         self._loaded_state = folder
         return party

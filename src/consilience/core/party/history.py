@@ -14,14 +14,10 @@ from __future__ import annotations
 
 import hashlib
 import secrets
-from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
 from consilience.core.messages.schema import Agreement, Public
 from consilience.core.messages.wire import encode
-
-if TYPE_CHECKING:
-    from consilience.core.party.party import Party
 
 _DIGESTS: WeakKeyDictionary[object, bytes] = WeakKeyDictionary()
 """Digests of tasks: parties of one process are asked with the same objects."""
@@ -41,20 +37,13 @@ def beginning(agreement: Agreement, public: Public | None) -> str:
     return hashlib.sha256(encode([agreement]) + columns.encode()).hexdigest()
 
 
-def remember(party: Party, task: object) -> None:
-    """Add a task to the history of a party, before it runs.
-
-    Args:
-        party: the party; without an agreement, or in a federation too large for secure sums, it has none.
-        task: the task, a message.
-    """
-    if party.agreement is None or not party.agreement.summed:
-        return
+def continued(history: str, task: object) -> str:
+    """Compute the history with one more task, a message."""
     if (digest := _DIGESTS.get(task)) is None:
         digest = _DIGESTS[task] = hashlib.sha256(encode([task])).digest()
-    party.history = hashlib.sha256(bytes.fromhex(party.history) + digest).hexdigest()
+    return hashlib.sha256(bytes.fromhex(history) + digest).hexdigest()
 
 
-def forget(party: Party) -> None:
-    """Give a party a history that no other party has, because it is not known what its answers depend on."""
-    party.history = secrets.token_hex(32)
+def unknown() -> str:
+    """Make a history that no other party has, if it is not known what answers depend on."""
+    return secrets.token_hex(32)

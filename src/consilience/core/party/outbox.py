@@ -1,0 +1,129 @@
+"""What the owner of a party has every reply pass on its way out, and what features keep at a party.
+
+Neither a coordinator nor a task can go around a stage: :func:`consilience.core.tasks.outgoing.answer` runs
+every task through the party's :class:`Outbox`. Noise and budgets of privacy are such a stage.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, Protocol
+
+
+class OutgoingStage:
+    """Base class of what replies pass; a subclass overrides what it does."""
+
+    @property
+    def discreet(self) -> bool:
+        """Whether words of errors stay at the party, and its rows decide nothing that others can see."""
+        return False
+
+    def before(self, party: Any, tasks: Sequence[Any]) -> None:
+        """Look at tasks before the first of them runs.
+
+        Args:
+            party: the party.
+            tasks: of one request.
+
+        Raises:
+            KnowledgeRefused: they are not to run.
+        """
+
+    def outgoing(self, task: Any, agreement: Any, run: Callable[[], Any]) -> Any:
+        """Compute the reply to a task, and give what may leave of it.
+
+        Args:
+            task: the task.
+            agreement: what the federation agreed on; ``None`` before the party has joined.
+            run: computes the reply that reaches this stage.
+
+        Raises:
+            KnowledgeRefused: it may not leave.
+        """
+        return run()
+
+    def note(self, kind: str, question: Sequence[str]) -> None:
+        """Take note of something that private rows were asked, and that costs nothing.
+
+        Args:
+            kind: of the question.
+            question: what was asked.
+        """
+
+
+class Outbox:
+    """The stages of a party.
+
+    Attributes:
+        stages: in the order in which a reply passes them.
+    """
+
+    def __init__(self) -> None:
+        self.stages: list[OutgoingStage] = []
+
+    @property
+    def discreet(self) -> bool:
+        """Whether a stage is discreet."""
+        return any(stage.discreet for stage in self.stages)
+
+    def before(self, party: Any, tasks: Sequence[Any]) -> None:
+        """Have every stage look at tasks before the first of them runs."""
+        for stage in self.stages:
+            stage.before(party, tasks)
+
+    def outgoing(self, task: Any, agreement: Any, run: Callable[[], Any]) -> Any:
+        """Compute the reply to a task, through all stages."""
+        for stage in self.stages:
+            run = partial(stage.outgoing, task, agreement, run)
+        return run()
+
+    def note(self, kind: str, question: Sequence[str]) -> None:
+        """Have every stage take note of a question."""
+        for stage in self.stages:
+            stage.note(kind, question)
+
+
+class PartyFeature(Protocol):
+    """What a feature keeps at a party, and in its saved state: the file of the feature's name.
+
+    A package registers a function of the party that makes it, under ``consilience.party_features``.
+    """
+
+    @property
+    def in_checkpoints(self) -> bool:
+        """Whether checkpoints of a run have it too, and not the party's own state alone."""
+
+    def joined(self) -> None:
+        """Begin anew: the party has joined a federation."""
+
+    def to_bytes(self) -> bytes:
+        """Write what is to be saved; empty for nothing."""
+
+    def read(self, data: bytes | None, *, only: bool) -> None:
+        """Take up what :meth:`to_bytes` wrote.
+
+        Args:
+            data: the bytes; ``None`` if the state has none.
+            only: whether to forget what came since.
+
+        Raises:
+            ValueError: the bytes are damaged.
+        """
+
+
+class PrivateTraining(Protocol):
+    """Training of a party's model on private rows in another way, once, as a budget of privacy allows it."""
+
+    def costs(self) -> tuple[Any, ...]:
+        """List what the training costs, for the stages of the outbox.
+
+        Raises:
+            InvalidInput: the party's model cannot be trained so.
+        """
+
+    def fit(self) -> None:
+        """Train the model, if it has not been."""
+
+    def check_trained(self) -> None:
+        """Raise ``KnowledgeRefused`` if the model was not trained yet."""
