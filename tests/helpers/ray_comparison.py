@@ -1,4 +1,4 @@
-"""Runs a protocol and a configuration on Ray and in this process, and compares; see networks/test_ray.py."""
+"""Runs a protocol and a configuration on Ray and in this process, and compares, for test_ray.py."""
 
 from __future__ import annotations
 

@@ -27,7 +27,8 @@ from consilience.core.tasks.lifecycle import TakePublic
 from consilience.lab.data import read_rows
 from consilience.methods.model_exchange.protocols import averaged_distillation
 from consilience.models.encoders import encoders
-from consilience.models.encoders.encoders import EncoderEntry, text_columns, with_text_columns
+from consilience.models.encoders.encoders import EncoderEntry
+from consilience.tables.text_columns import text_columns, with_text_columns
 
 
 def patients(seed: int, n: int = 60) -> tuple[pd.DataFrame, np.ndarray]:

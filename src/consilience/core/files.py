@@ -20,6 +20,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from threading import Lock
 
+from consilience import __version__
 from consilience.core.errors import RunFailed
 
 FORMAT = 1
@@ -242,7 +243,9 @@ def check_format(stored: Mapping[str, object], where: Path, *, anew: str) -> Non
     if type(found) is int and found == FORMAT:  # True equals 1 too
         return
     number = f"{found}"[:20] if type(found) is int else "missing"
-    version = writer[:20] if isinstance(writer, str) else "in the version that wrote it"
+    # This version's own number tells nothing: it has had other revisions.
+    known = isinstance(writer, str) and writer != __version__
+    version = str(writer)[:20] if known else "in the revision that wrote it"
     raise RunFailed(
         f"its format number is {number}, and this version of consilience reads format {FORMAT} alone",
         where=str(where),

@@ -12,10 +12,10 @@ from consilience.core.messages.columns import Schema
 from consilience.core.validation.arrays import Array
 from consilience.core.validation.printing import prints_no_rows
 from consilience.core.validation.tables import Lenient, Rows, is_table
-from consilience.models.encoders.encoders import with_text_columns
 from consilience.tables.remarks import says_target
 from consilience.tables.rows import rows_and_schema, rows_of
 from consilience.tables.table import Table, text_rows
+from consilience.tables.text_columns import with_text_columns
 
 
 def public_rows(table: Any, *, where: str) -> tuple[Array, Schema | None, tuple[str, ...]]:

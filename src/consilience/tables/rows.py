@@ -80,7 +80,7 @@ def rows_and_schema(table: Table, *, where: str, texts: Texts = "refused") -> Ro
             where=where,
             mend=f"Leave them out: drop = {listed}; take one alone, as the text of a row: columns; or make "
             "columns of numbers of them: "
-            f"consilience.models.encoders.encoders.text_columns(table, {listed}).",
+            f"consilience.tables.text_columns.text_columns(table, {listed}).",
         )
     if not columns:
         raise InvalidInput("no column is left that says anything", where=where)

@@ -169,3 +169,15 @@ def test_what_is_refused_is_booked_as_it_was_before_too():
         ("ok", "Parameters(38)"),
     ]
     assert said[1].detail == "round is 9, expected 1"
+
+
+@pytest.mark.parametrize("members", ["ab", [1, 2], [None]])
+def test_what_is_no_party_is_refused(members: list[object]) -> None:
+    with pytest.raises(InvalidInput, match="is no party"):
+        LocalNetwork(members, Public(np.zeros((2, 1))))
+
+
+def test_one_party_is_no_list_of_parties() -> None:
+    party = Party("a", Share(), np.zeros((4, 1)), ["x", "y"] * 2)
+    with pytest.raises(InvalidInput, match="this is one party"):
+        LocalNetwork(party, Public(np.zeros((2, 1))))  # type: ignore[arg-type]

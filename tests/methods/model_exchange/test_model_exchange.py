@@ -37,7 +37,7 @@ SCHEMES = {
 
 
 def agents(**options: Any) -> list[Party]:
-    """Agents of ``closed_forms/test_kernel_agents.py``: λ N_a = c N, so λ = 2 for two of four rows, c = 1."""
+    """Agents of ``test_kernel_agents.py``: λ N_a = c N, so λ = 2 for two of four rows, c = 1."""
     model = KernelRidge(2.0, kernel="linear")
     data = {
         "first": (np.array([[1.0], [1.0]]), np.array([6.0, 6.0])),

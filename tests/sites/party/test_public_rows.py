@@ -32,6 +32,7 @@ from consilience.core.tasks.predictions import FitPrivate, PredictPublic
 from consilience.sites.party import AUDIT, EVERYTHING, Limits, PartySite, kept_public, read_log
 from consilience.sites.party.public_rows import FOLDER, SETS
 from helpers.party_sites import SiteNetwork, agreement, ask, one_party, without_rows
+from helpers.stub_models import Share
 
 ROWS = classifiers()[1]
 """The rows of the federation: 20 of two columns."""
@@ -521,6 +522,20 @@ def test_copies_and_crowds_are_refused_and_count(tmp_path: Path) -> None:
     with PartySite(with_file, tmp_path / "file") as site:
         joins = Join(agreement=replace(agreement(), public=Public(copies).key))
         assert isinstance(ask(site, joins), Receipt)
+
+
+def test_a_changed_limit_on_shared_rows_has_a_set_looked_at_again(tmp_path: Path) -> None:
+    """The refusal names the limit as its mend: once it is changed, the old answer does not hold."""
+
+    def sharing() -> Party:
+        party = without_rows()
+        X = np.concatenate([ROWS.X, party.X[: len(ROWS.X)]])
+        return Party(NAME, Share(), X, ["x", "y"] * len(ROWS.X))
+
+    for limits, accepted in ((Limits(), False), (Limits(), False), (Limits(overlap=True), True)):
+        with PartySite(sharing, tmp_path, limits=limits) as site:
+            (reply,) = decode(site.answer(encode([SENT])))
+            assert isinstance(reply, Receipt) is accepted, reply
 
 
 def test_what_comes_again_is_not_looked_at_again(

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 
+from consilience.core.errors import InvalidInput
 from consilience.core.learners import Model
 from consilience.core.messages.schema import Public
 from consilience.core.messages.wire import decode, encode, size
@@ -143,9 +144,20 @@ def by_name(members: Iterable[Party], public: Public) -> dict[str, Party]:
         public: the public data.
 
     Raises:
-        InvalidInput: no parties, or two of one name.
+        InvalidInput: no parties, two of one name, or something else.
     """
+    if isinstance(members, Party):
+        raise InvalidInput(
+            "this is one party", where="federation", mend="Give a list: [Party(…), Party(…)]."
+        )
     members = list(members)
+    for member in members:
+        if not isinstance(member, Party):
+            raise InvalidInput(
+                f"{member!r} is no party",
+                where="federation",
+                mend="Give a list: [Party(…), Party(…)].",
+            )
     check_distinct(member.name for member in members)
     for member in members:
         member.public = public

@@ -170,7 +170,9 @@ class ProtocolFactory(Generic[P]):
         }
         for name, (one, value) in around.items():
             check_made(name, value, one.kind, one.what, one.example)
-        check_arguments(function, chosen, where=where, given=("network", "public", "state"))
+        check_arguments(
+            function, chosen, where=where, given=("network", "public", "state"), also=given
+        )
         for one, value in around.values():
             one.check(self, value, options)
 

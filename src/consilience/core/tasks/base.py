@@ -30,8 +30,8 @@ party with a budget, with noise, and else as ``"rows"`` does.
 class Task(ABC):
     """A question to a party: a frozen message whose fields cross the wire, with a ``run`` at both ends.
 
-    Those of the library's protocols are in this room; a protocol of another package defines its own in its
-    own file. Every task states its traits where its class is defined; a class that does not is an error::
+    A feature defines its tasks in its own folder, and so does a protocol of another package. Every task
+    states its traits where its class is defined; a class that does not is an error::
 
         @message
         class CountRows(Task, reply_type=RowCount, exchanges="predictions", protocol=None, static=True):

@@ -46,12 +46,13 @@ from consilience.lab.runs.folder import (
     read_configuration,
     run_of,
 )
-from consilience.models.encoders.encoders import find_encoder, with_text_columns
+from consilience.models.encoders.encoders import find_encoder
 from consilience.models.files.transfer import unpack
 from consilience.models.fixed import Frozen
 from consilience.models.presets import foreign_code, make
 from consilience.sites.coordinator.configuration import deployed_spec
 from consilience.sites.party import read_party, read_session
+from consilience.tables.text_columns import with_text_columns
 
 WAIT = 60.0
 """Seconds that a party's answer is waited for, which holds its state."""
@@ -336,6 +337,12 @@ def _space(run: Path, spec: Spec, seed: int) -> SharedSpace:
     try:
         (task,) = decode(path.read_bytes())
         public: Public = task.rows()
+    except FileNotFoundError as error:
+        raise RunFailed(
+            "the public rows of this run are not there",
+            where=str(path),
+            mend="Restore the folder from a copy, or run the configuration anew.",
+        ) from error
     except (OSError, ValueError, AttributeError, KnowledgeRefused) as error:
         raise RunFailed(f"the public rows are damaged ({error})", where=str(path)) from error
     encoder = None if spec.data.encoder is None else find_encoder(spec.data.encoder)
@@ -358,6 +365,12 @@ def _loaded(
         scaling = about["scaling"] and Scaling(
             *(np.asarray(about["scaling"][part], dtype=float) for part in ("centre", "spread"))
         )
+    except FileNotFoundError as error:
+        raise RunFailed(
+            "the model's description is not there",
+            where=error.filename,
+            mend="Restore the folder from a copy, or train the model anew.",
+        ) from error
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise RunFailed(
             f"the model's description is damaged ({error})",

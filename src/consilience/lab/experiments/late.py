@@ -23,10 +23,10 @@ from consilience.lab.data import Dataset
 from consilience.lab.runs.folder import CONFIGURATION, LEDGER
 from consilience.lab.runs.leaving import REMAINS, Record, record_of
 from consilience.lab.runs.ledger import Ledger
-from consilience.models.encoders.encoders import with_text_columns
 from consilience.sites.party.configuration import PartySpec
 from consilience.tables.rows import rows_of
 from consilience.tables.table import Table, text_rows
+from consilience.tables.text_columns import with_text_columns
 
 if TYPE_CHECKING:
     from consilience.lab.experiments.setup import SimulatedParties

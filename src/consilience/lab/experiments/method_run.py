@@ -39,6 +39,7 @@ from consilience.core.party.mixed_model import MixedModel
 from consilience.core.party.party import Party
 from consilience.core.party.state import write_mixture
 from consilience.core.protocols import Protocol, Round, RoundState
+from consilience.core.registry import registered_object
 from consilience.core.tasks.lifecycle import Checkpoint, Restore, TakePublic
 from consilience.lab.config.experiment import Spec
 from consilience.lab.config.methods import MethodSpec, budget_of
@@ -380,7 +381,7 @@ def make_network(
             parties, public, processes=chosen.processes, threads=chosen.threads, **limits
         )
     if chosen.kind == "ray":
-        from consilience.sites.transport.flower.ray import RayNetwork
-
-        return RayNetwork(parties, public, threads=chosen.threads, **limits)
+        network = registered_object("consilience.networks", chosen.kind)
+        made: Network = network(parties, public, threads=chosen.threads, **limits)
+        return made
     return LocalNetwork(parties, public, wire=chosen.kind == "wire", **limits)

@@ -8,9 +8,8 @@ here downloads; of these packages data alone are read, and no code is run.
 from __future__ import annotations
 
 import hashlib
-import re
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache, cached_property
 from importlib.util import find_spec
@@ -20,11 +19,9 @@ from typing import Any
 import numpy as np
 
 from consilience.core.errors import InvalidInput, MissingExtra, nearest
-from consilience.core.messages.columns import Schema
 from consilience.core.numerics.encoder import Encoder, check_encoder
 from consilience.core.validation.arrays import Array
 from consilience.models.files.trust import ForeignCode, find, trusted
-from consilience.tables.table import Table
 
 
 @dataclass(frozen=True)
@@ -55,9 +52,6 @@ ENCODERS: Mapping[str, EncoderEntry] = {
     ),
 }
 """The encoders that come with consilience."""
-
-_OF_TEXT = re.compile(r"(.+): (\S+) \d+")
-"""Name of a column that is a number of a text: column, encoder, place."""
 
 
 def find_encoder(encoder: Encoder | str) -> Encoder:
@@ -216,67 +210,3 @@ class StaticWords(RowEncoder):
             if tokens := self._tokenizer.encode(text, add_special_tokens=False).ids:
                 found[i] = self._vectors[tokens].mean(axis=0, dtype=np.float32)
         return found
-
-
-def text_columns(table: Any, names: Sequence[str], *, encoder: str = "static-words") -> Any:
-    """Replace columns of texts by an encoder's numbers, as columns that say whose they are.
-
-    ``note`` becomes ``note: static-words 0``, ``note: static-words 1`` and so on; a missing text is an empty
-    one. Where public rows have such columns, a party's own table has ``note`` and is read alike, and so is
-    a table that a model is asked about.
-
-    Args:
-        table: a pandas or pyarrow table, or a mapping of names to columns.
-        names: columns of texts.
-        encoder: a name of :data:`ENCODERS`, of an encoder of texts.
-
-    Returns:
-        A pandas table.
-
-    Raises:
-        InvalidInput: no such column or encoder, or a column of other values.
-        MissingExtra: the encoder's package is not installed.
-    """
-    import pandas as pd
-
-    if encoder not in ENCODERS:
-        raise InvalidInput(f"unknown encoder {encoder!r}", mend=nearest(encoder, ENCODERS))
-    found = dict(Table.of(table, where="text_columns").columns)
-    for name in names:
-        texts = found.get(name)
-        if texts is None or texts.dtype.kind != "O":
-            raise InvalidInput(
-                f"column {name!r} holds no texts"
-                if name in found
-                else f"there is no column {name!r}",
-                where="text_columns",
-                mend=nearest(
-                    name, (one for one, values in found.items() if values.dtype == object)
-                ),
-            )
-        features = find_encoder(encoder)(np.array([text or "" for text in texts], dtype=object))
-        parts = {f"{name}: {encoder} {i}": part for i, part in enumerate(np.asarray(features).T)}
-        places = list(found.items())
-        at = list(found).index(name)
-        found = dict([*places[:at], *parts.items(), *places[at + 1 :]])
-    return pd.DataFrame(found)
-
-
-def with_text_columns(table: Table, schema: Schema) -> Table:
-    """Replace the columns of texts of which a schema has numbers (:func:`text_columns`).
-
-    Args:
-        table: the rows as they came.
-        schema: columns to read them by; it may have come from elsewhere, and names no code.
-
-    Raises:
-        MissingExtra: the encoder's package is not installed.
-    """
-    told = filter(
-        None, map(_OF_TEXT.fullmatch, (n for n in schema.names if n not in table.columns))
-    )
-    for name, encoder in sorted({(one[1], one[2]) for one in told}):
-        texts = table.columns.get(name)
-        if texts is not None and texts.dtype.kind == "O" and encoder in ENCODERS:
-            table = Table.of(text_columns(table, [name], encoder=encoder), where="text_columns")
-    return table

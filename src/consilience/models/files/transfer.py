@@ -18,13 +18,12 @@ from numpy.typing import NDArray
 
 from consilience.core.errors import ConsilienceError, InvalidInput, KnowledgeRefused
 from consilience.core.files import temporary_file
-from consilience.core.learners.base import Learner
+from consilience.core.learners import Learner, as_learner
 from consilience.core.learners.sklearn.estimators import make_of
 from consilience.core.learners.sklearn.learner import SklearnLearner
 from consilience.models.files.store import blob_of, read
 from consilience.models.files.trust import find
 from consilience.models.files.vetting import PACKAGES, parts
-from consilience.tables.outcomes.survival_models import SurvivalLearner
 
 Bytes = NDArray[np.uint8]
 
@@ -209,10 +208,7 @@ def _built(
             raise KnowledgeRefused(
                 "a model that is not what it is called", where=described["model"]
             )
-        if described["model"].startswith("sksurv."):
-            return SurvivalLearner(model), data[length:]
-        return SklearnLearner(model, kind=described["kind"]), data[length:]
-    from consilience.core.learners import as_learner
+        return as_learner(model, kind=described["kind"]), data[length:]
     from consilience.models.torch.recipe import TorchRecipe
 
     name = str(described["model"])

@@ -38,7 +38,6 @@ from consilience.models.torch.training import (
     train,
     train_to_the_end,
 )
-from consilience.privacy.accounting.dp_sgd import check_bounded, train_with_noise
 
 _LARGEST_ROW = 2**26
 """Numbers in an input, such as 400 × 400 × 400: more than this a file may not ask room for."""
@@ -240,36 +239,6 @@ class TorchLearner(Learner):
             )
         return Steps(count, recipe.learning_rate)
 
-    def bounded(self, example: Array) -> str:
-        """Describe the network for rows like these, which :meth:`fit_with_noise` is to train.
-
-        Raises:
-            InvalidInput: nothing bounds what a row does to it.
-        """
-        example, modules = self.rows(example), self.modules
-        module = modules.build(example, self.n_outputs, seed=None)
-        targets = modules.values(np.zeros((len(example), self.n_outputs)), module)
-        loss = loss_for(self.abilities.kind, self.recipe.loss)
-        with modules.random_stream(0):
-            inputs = modules.inputs(example, module)
-            check_bounded(module, inputs, targets, loss, where=self.name)
-        return f"{self.recipe} {module}"
-
-    def fit_with_noise(self, X: Array, targets: Array, units: Array, **how: Any) -> None:
-        """Train, from where it is, by clipped gradients with noise (:func:`.dp_sgd.train_with_noise`).
-
-        Args:
-            X: inputs, shape ``(n, ...)``.
-            targets: shape ``(n, n_outputs)``.
-            units: unit of privacy of each row, shape ``(n,)``, from 0 on.
-            how: settings, noise and its source, as there.
-        """
-        module, modules = self._trained_module(), self.modules
-        rows, outputs = modules.inputs(self.rows(X), module), modules.values(targets, module)
-        loss = loss_for(self.abilities.kind, self.recipe.loss)
-        with modules.errors_named():
-            train_with_noise(module, rows, outputs, units, recipe=self.recipe, loss=loss, **how)
-
     def start(self, X: Array, *, rng: np.random.Generator) -> None:
         """Draw first parameters for inputs like ``X``, shape ``(n, ...)``, without training."""
         self._new_module(self.rows(X), seed=int(rng.integers(2**63 - 1)))
@@ -289,7 +258,12 @@ class TorchLearner(Learner):
         classifies = self.abilities.kind == "classification"
         self.modules.adopt(module, example, self.n_outputs, classifies=classifies)
 
-    def _trained_module(self) -> nn.Module:
+    def trained_module(self) -> nn.Module:
+        """Give the trained network.
+
+        Raises:
+            InvalidInput: it has not been trained.
+        """
         if self.module is None:
             raise InvalidInput("the model has not been trained yet", where=self.name)
         return self.module
@@ -299,11 +273,11 @@ class TorchLearner(Learner):
 
         A tensor that several layers share is there once.
         """
-        return copies_of(self._trained_module())
+        return copies_of(self.trained_module())
 
     def trained_parameters(self) -> frozenset[str]:
         """Names of the parameters that training changes by gradients: no buffers, nothing frozen."""
-        parts = floating_tensors(self._trained_module())
+        parts = floating_tensors(self.trained_module())
         return frozenset(name for name, part in parts.items() if part.requires_grad)
 
     def set_parameters(self, values: Mapping[str, Array]) -> None:
@@ -315,7 +289,7 @@ class TorchLearner(Learner):
         Raises:
             InvalidInput: names or shapes differ.
         """
-        replace(self._trained_module(), values, where=self.name)
+        replace(self.trained_module(), values, where=self.name)
 
     def predict(self, X: Array) -> Array:
         outputs = self._outputs(X)
@@ -328,7 +302,7 @@ class TorchLearner(Learner):
         return self._outputs(X).cpu().numpy()
 
     def _outputs(self, X: Array) -> Tensor:
-        module, modules, precision = self._trained_module(), self.modules, self.recipe.precision
+        module, modules, precision = self.trained_module(), self.modules, self.recipe.precision
         X = self.rows(X)
 
         def by_itself() -> Tensor:
@@ -346,7 +320,7 @@ class TorchLearner(Learner):
     def save(self, path: Path) -> None:
         from safetensors.torch import save_model
 
-        module = self._trained_module()
+        module = self.trained_module()
         shape, dtype = self._input
         about = {"input_shape": shape, "dtype": dtype, "n_outputs": self.n_outputs}
         metadata = {"consilience": json.dumps(about)}

@@ -15,6 +15,7 @@ Source:
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
 import torch
@@ -25,7 +26,8 @@ from torch.func import functional_call, grad, vmap
 from consilience.core.errors import InvalidInput
 from consilience.core.numerics.randomness import NoiseSource
 from consilience.core.validation.arrays import Array
-from consilience.models.torch.losses import TorchLoss
+from consilience.models.torch.learner import TorchLearner
+from consilience.models.torch.losses import TorchLoss, loss_for
 from consilience.models.torch.optimizer import TorchOptimizer
 from consilience.models.torch.recipe import TorchRecipe
 
@@ -166,3 +168,42 @@ def _chunks(rows: Array, units: Array, most: int) -> Iterator[tuple[Array, Array
     for part in np.split(order, cuts):
         if len(part):
             yield part, np.unique(units[part], return_inverse=True)[1]
+
+
+def bounded_network(learner: TorchLearner, example: Array) -> str:
+    """Describe a network for rows like these, which :func:`fit_with_noise` is to train.
+
+    Args:
+        learner: the network, untrained.
+        example: rows, shape ``(n, ...)``.
+
+    Raises:
+        InvalidInput: nothing bounds what a row does to it.
+    """
+    example, modules = learner.rows(example), learner.modules
+    module = modules.build(example, learner.n_outputs, seed=None)
+    targets = modules.values(np.zeros((len(example), learner.n_outputs)), module)
+    loss = loss_for(learner.abilities.kind, learner.recipe.loss)
+    with modules.random_stream(0):
+        inputs = modules.inputs(example, module)
+        check_bounded(module, inputs, targets, loss, where=learner.name)
+    return f"{learner.recipe} {module}"
+
+
+def fit_with_noise(
+    learner: TorchLearner, X: Array, targets: Array, units: Array, **how: Any
+) -> None:
+    """Train a network, from where it is, by clipped gradients with noise (:func:`train_with_noise`).
+
+    Args:
+        learner: the network.
+        X: inputs, shape ``(n, ...)``.
+        targets: shape ``(n, n_outputs)``.
+        units: unit of privacy of each row, shape ``(n,)``, from 0 on.
+        how: settings, noise and its source, as there.
+    """
+    module, modules = learner.trained_module(), learner.modules
+    rows, outputs = modules.inputs(learner.rows(X), module), modules.values(targets, module)
+    loss = loss_for(learner.abilities.kind, learner.recipe.loss)
+    with modules.errors_named():
+        train_with_noise(module, rows, outputs, units, recipe=learner.recipe, loss=loss, **how)

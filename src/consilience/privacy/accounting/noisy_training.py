@@ -56,7 +56,9 @@ class NoisyFit:
                 code="budget",
             )
         model: Any = party.untrained()
-        network = model.bounded(party.public.X[:2])
+        from consilience.privacy.accounting.dp_sgd import bounded_network  # it imports torch
+
+        network = bounded_network(model, party.public.X[:2])
         question = (network, repr(self.how), str(party.X.shape[1:]), *party.agreement.classes)
         return (Release.of("training with noise", question, self.budget.training_loss),)
 
@@ -69,6 +71,8 @@ class NoisyFit:
         party, how, budget = self.party, self.how, self.budget
         if WITH_NOISE in party.memory:
             return
+        from consilience.privacy.accounting.dp_sgd import fit_with_noise  # it imports torch
+
         agreement, public = party.agreement, party.public
         assert agreement is not None and public is not None
         learner: Any = party.changing()
@@ -78,7 +82,8 @@ class NoisyFit:
         def draw() -> Array:
             rows = len(party.y)
             units = np.arange(rows) if party.privacy_units is None else party.privacy_units
-            learner.fit_with_noise(
+            fit_with_noise(
+                learner,
                 party.X[:rows],
                 target_rows(party.y, agreement, where=f"party {party.name!r}"),
                 units,

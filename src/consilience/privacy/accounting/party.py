@@ -37,7 +37,7 @@ def protect(party: Party, budget: Budget | None, *, noise: NoiseSource = SystemN
     privacy.use(kinds, free=[] if training is None else [Predictions])
     if budget is None:
         return
-    if training is not None and not hasattr(party.prototype, "fit_with_noise"):
+    if training is not None and not hasattr(party.prototype, "trained_module"):
         raise InvalidInput(
             "nothing bounds what one row does to the training of its model",
             where=where,

@@ -118,8 +118,8 @@ def keep_sent(home: Path, public: Public, in_use: Set[str]) -> bool:
 def check_sent(home: Path, party: Party, public: Public, limits: Limits) -> None:
     """Raise unless rows that were sent look like the party's own.
 
-    Each set is looked at once, and again only where the form of the party's own rows was changed since,
-    which somebody there has to do.
+    Each set is looked at once, and again only if the form of the party's own rows, or what its limits say of
+    rows that are public too, was changed since, which somebody there has to do.
 
     Args:
         home: the party's folder, with the record of all sets that were sent.
@@ -138,7 +138,7 @@ def check_sent(home: Path, party: Party, public: Public, limits: Limits) -> None
         sets[name] = {}
         write_sets(home, sets)
     names = party.X.shape[1:] if party.table is None else party.table.names
-    form = list(map(str, names))
+    form = [*map(str, names), *["own rows may be public rows"] * party.overlap]
     if sets[name].get("form") != form:
         refusal = None
         try:
