@@ -25,6 +25,7 @@ from consilience.lab.cli.heterogeneity import compared
 from consilience.lab.diagnostics.heterogeneity.result import OWN_ROWS_AT_RISK
 from consilience.lab.experiments import gather, parse_spec, start
 from consilience.lab.report import read_results
+from consilience.lab.report.gains import gains_of
 
 PORTIONS = (0.0, 0.25, 0.5, 0.75, 1.0)
 CLASSIFIERS = [
@@ -125,7 +126,7 @@ def trial(
         assert inputs is not None and parties.apart is not None
         distances.append((parties.apart.max(), inputs.omega - inputs.chance_mean))
     start(spec, out)
-    gain = read_results(out).gains["avg" if classes else "mean"]
+    gain = gains_of(read_results(out))["avg" if classes else "mean"]
     own = gain["log_loss_own" if classes else "mse_own"]
     apart, far = np.mean(distances, axis=0).tolist()
     return (

@@ -13,7 +13,7 @@ from consilience.core.errors import RunFailed
 from consilience.lab.experiments import Ledger
 from consilience.lab.experiments.measured_rows import _encoded, decoded, row_scores
 from consilience.lab.report import read_results, verdict
-from consilience.lab.report.gains import Gain, _averages, _gain, _Pair, worse_off
+from consilience.lab.report.gains import Gain, _averages, _gain, _Pair, gains_of, worse_off
 
 Make = Callable[..., Path]
 
@@ -50,7 +50,7 @@ def test_the_interval_of_a_share_of_rows_is_that_of_the_binomial(make_run: Make)
     alone = np.zeros((2, 400))
     after = np.tile(np.arange(400) % 2, (2, 1)).astype(float)
     own = np.stack([np.arange(400) < 200, np.arange(400) >= 200]).astype(float)
-    gains = read_results(of_rows(make_run, alone, after, own)).gains["avg"]
+    gains = gains_of(read_results(of_rows(make_run, alone, after, own)))["avg"]
     for name, deviation in (("accuracy", 0.025), ("accuracy_own", 0.025)):
         gain = gains[name]
         assert gain.over == "rows" and gain.mean == 0.5 and gain.interval is not None
@@ -79,7 +79,8 @@ def test_rows_are_paired_so_that_equal_losses_cancel(make_run: Make) -> None:
     """What is right before is right after, and one row more in ten: no draw loses anything."""
     alone = np.tile(np.arange(100) % 2 == 0, (2, 1)).astype(float)
     after = np.where(np.arange(100) % 10 == 1, 1.0, alone)
-    gain = read_results(of_rows(make_run, alone, after, np.ones((2, 100)))).gains["avg"]["accuracy"]
+    results = read_results(of_rows(make_run, alone, after, np.ones((2, 100))))
+    gain = gains_of(results)["avg"]["accuracy"]
     assert gain.interval is not None and gain.interval[0] > 0.03 and gain.mean == pytest.approx(0.1)
 
 
@@ -87,7 +88,7 @@ def test_the_same_run_has_the_same_interval(make_run: Make) -> None:
     rng = np.random.default_rng(0)
     alone, after = (rng.random((2, 50)) < share for share in (0.4, 0.6))
     run = of_rows(make_run, alone.astype(float), after.astype(float), np.ones((2, 50)))
-    first, second = (read_results(run).gains["avg"]["accuracy"].interval for _ in range(2))
+    first, second = (gains_of(read_results(run))["avg"]["accuracy"].interval for _ in range(2))
     assert first == second
 
 
@@ -99,7 +100,7 @@ def test_who_is_worse_off_by_more_than_chance(make_run: Make) -> None:
     after[0, :20] = 0
     after[1, 1:3] = 0
     results = read_results(of_rows(make_run, alone, after, np.ones((2, 100))))
-    gain = results.gains["avg"]["accuracy"]
+    gain = gains_of(results)["avg"]["accuracy"]
     assert gain.errors["b"] == pytest.approx(0.017, abs=0.002)
     assert gain.worse == ("a",) and str(worse_off(results, "avg")) == "1 of 2"
     assert gain.errors["a"] == pytest.approx(0.04, abs=0.003)  # of its gain; alone it has none
@@ -114,7 +115,8 @@ def test_a_loss_within_the_chance_of_the_figure_alone_leaves_nobody_worse_off(
     alone = np.tile(np.arange(100) < 50, (2, 1)).astype(float)
     after = alone.copy()
     after[0, :3], after[1, :8] = 0, 0
-    gain = read_results(of_rows(make_run, alone, after, np.ones((2, 100)))).gains["avg"]["accuracy"]
+    results = read_results(of_rows(make_run, alone, after, np.ones((2, 100))))
+    gain = gains_of(results)["avg"]["accuracy"]
     assert gain.errors["a"] == pytest.approx(0.05, abs=0.003) and gain.worse == ("b",)
 
 
@@ -143,7 +145,7 @@ def test_parties_stand_for_chance_where_one_seed_and_metrics_are_all(make_run: M
         parties=("a", "b", "c"),
         rows=((1, 1),) * 3,
     )
-    gain = read_results(run).gains["avg"]["accuracy"]
+    gain = gains_of(read_results(run))["avg"]["accuracy"]
     assert gain.over == "parties"
     assert gain.interval == pytest.approx((0.2 - 0.2484, 0.2 + 0.2484), abs=1e-4)
 

@@ -9,17 +9,37 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import Protocol as Structure
 
 from consilience.core.errors import InvalidInput
 from consilience.core.messages.replies import Metrics
+from consilience.core.messages.schema import Agreement, Public
+from consilience.core.networks import Network
 from consilience.core.numerics.randomness import Threads
 from consilience.core.protocols import Protocol, Round, RoundState
 from consilience.core.protocols.rounds import SECURE
 from consilience.core.registry import registered_names, registered_object
 
-if TYPE_CHECKING:
-    from consilience.core.federation.federation import Federation
+
+class Driven(Structure):
+    """A federation as the driver sees it.
+
+    Attributes:
+        network: the parties.
+        public: the public rows.
+        threads: numerical threads of each step.
+    """
+
+    network: Network
+    public: Public
+    threads: int
+
+    def form(self) -> Agreement:
+        """Have the parties join, untrained."""
+
+    @property
+    def bound(self) -> str:
+        """A remark on how many malicious parties each class bears; empty for none."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +60,7 @@ class CompletedRound:
 
 
 def drive(
-    federation: Federation,
+    federation: Driven,
     protocol: Protocol,
     *,
     state: RoundState | None = None,

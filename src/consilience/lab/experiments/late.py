@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -17,7 +17,7 @@ from consilience.core.validation.arrays import Array, check_alike
 from consilience.core.validation.labels import label_names
 from consilience.core.validation.printing import prints_no_rows
 from consilience.lab.config.experiment import Spec
-from consilience.lab.config.experiment_sections import LateSpec, ModelSpec
+from consilience.lab.config.experiment_sections import LateSpec
 from consilience.lab.config.reading import parse_spec, stored_spec
 from consilience.lab.data import Dataset
 from consilience.lab.runs.folder import CONFIGURATION, LEDGER
@@ -27,9 +27,6 @@ from consilience.sites.party.configuration import PartySpec
 from consilience.tables.rows import rows_of
 from consilience.tables.table import Table, text_rows
 from consilience.tables.text_columns import with_text_columns
-
-if TYPE_CHECKING:
-    from consilience.lab.experiments.setup import SimulatedParties
 
 
 @prints_no_rows
@@ -183,47 +180,6 @@ def with_rows(dataset: Dataset, late: Sequence[LateRows]) -> Dataset:
         for name in ("X", "y", "X_test", "y_test")
     }
     return replace(dataset, **fields)
-
-
-def with_late(
-    setup: SimulatedParties, whole: Dataset, late: Sequence[LateRows]
-) -> SimulatedParties:
-    """Add late parties to a setup: a party's own test rows are those of its file.
-
-    Args:
-        setup: of the parties that are there from the start.
-        whole: the dataset with all rows, scaled as the setup's.
-        late: the late parties.
-
-    Raises:
-        InvalidInput: two parties of one name.
-    """
-    first, n = len(setup.dataset.X), len(setup.dataset.X_test)
-    tests = len(whole.X_test)
-    found: dict[str, tuple[Array, Array, ModelSpec]] = {
-        name: (rows, np.append(own, np.zeros(tests - n)), model)
-        for name, rows, own, model in zip(
-            setup.names, setup.rows, setup.own, setup.models, strict=True
-        )
-    }
-    for one in late:
-        if one.spec.name in found:
-            raise InvalidInput(f"two parties are called {one.spec.name!r}", where="late")
-        own = np.zeros(tests)
-        own[n : n + len(one.y_test)] = 1
-        model = one.spec.model.model_copy(update={"labels": one.spec.data.labels})
-        rows = np.arange(first, first + len(one.y))
-        found[one.spec.name] = rows, own if own.any() else np.ones(tests), model
-        first, n = first + len(one.y), n + len(one.y_test)
-    names = tuple(sorted(found))
-    return replace(
-        setup,
-        dataset=whole,
-        names=names,
-        rows=tuple(found[name][0] for name in names),
-        own_tests=tuple(found[name][1] for name in names),
-        models=tuple(found[name][2] for name in names),
-    )
 
 
 def staying(spec: Spec, names: Sequence[str]) -> list[str]:

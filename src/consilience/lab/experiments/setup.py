@@ -37,7 +37,7 @@ from consilience.lab.data import (
     take_public,
     who_holds_what,
 )
-from consilience.lab.experiments.late import read_late, staying, with_late, with_rows
+from consilience.lab.experiments.late import LateRows, read_late, staying, with_rows
 from consilience.lab.experiments.measured_rows import own_tests
 from consilience.lab.experiments.oracles import class_holders, true_labels
 from consilience.lab.experiments.subgroups import check_two_classes, subgroups_of
@@ -305,6 +305,47 @@ def gather(spec: Spec, seed: int, *, checked: bool = False) -> SimulatedParties:
         outcome=outcome,
     )
     return with_late(setup, whole, late) if late else setup
+
+
+def with_late(
+    setup: SimulatedParties, whole: Dataset, late: Sequence[LateRows]
+) -> SimulatedParties:
+    """Add late parties to a setup: a party's own test rows are those of its file.
+
+    Args:
+        setup: of the parties that are there from the start.
+        whole: the dataset with all rows, scaled as the setup's.
+        late: the late parties.
+
+    Raises:
+        InvalidInput: two parties of one name.
+    """
+    first, n = len(setup.dataset.X), len(setup.dataset.X_test)
+    tests = len(whole.X_test)
+    found: dict[str, tuple[Array, Array, ModelSpec]] = {
+        name: (rows, np.append(own, np.zeros(tests - n)), model)
+        for name, rows, own, model in zip(
+            setup.names, setup.rows, setup.own, setup.models, strict=True
+        )
+    }
+    for one in late:
+        if one.spec.name in found:
+            raise InvalidInput(f"two parties are called {one.spec.name!r}", where="late")
+        own = np.zeros(tests)
+        own[n : n + len(one.y_test)] = 1
+        model = one.spec.model.model_copy(update={"labels": one.spec.data.labels})
+        rows = np.arange(first, first + len(one.y))
+        found[one.spec.name] = rows, own if own.any() else np.ones(tests), model
+        first, n = first + len(one.y), n + len(one.y_test)
+    names = tuple(sorted(found))
+    return replace(
+        setup,
+        dataset=whole,
+        names=names,
+        rows=tuple(found[name][0] for name in names),
+        own_tests=tuple(found[name][1] for name in names),
+        models=tuple(found[name][2] for name in names),
+    )
 
 
 def everyone(spec: Spec, setup: SimulatedParties) -> list[Party] | Population:

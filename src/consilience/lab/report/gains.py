@@ -88,6 +88,19 @@ class _Pair:
         return self.metric.removesuffix("_own")
 
 
+def gains_of(results: Results) -> Mapping[str, Mapping[str, Gain]]:
+    """Give the gains over training alone, computed once for all results of a run.
+
+    Returns:
+        Label to metric, of own rows with the suffix ``_own``, to gain.
+    """
+    if "gains" not in results.computed:
+        methods = [one for one in results.methods if one.aggregate != "local"]
+        results.computed["gains"] = gains(results, methods)
+    found: Mapping[str, Mapping[str, Gain]] = results.computed["gains"]
+    return found
+
+
 def gains(results: Results, methods: Sequence[Method]) -> dict[str, dict[str, Gain]]:
     """Compare methods with every party alone: label to metric to gain, of all that both were measured in.
 
@@ -146,7 +159,7 @@ def worse_off(results: Results, label: str) -> WorseOff:
         Names and number of parties; none of 0 for a method that has no gains.
     """
     side = "_own" if results.apart else ""
-    found = [gain for name, gain in results.gains.get(label, {}).items() if name.endswith(side)]
+    found = [gain for name, gain in gains_of(results).get(label, {}).items() if name.endswith(side)]
     worse = {party for gain in found for party in gain.worse}
     known = {party for gain in found for party in gain.by_party}
     return WorseOff(tuple(party for party in results.parties if party in worse), len(known))

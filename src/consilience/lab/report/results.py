@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -20,9 +20,6 @@ from consilience.lab.data import Holdings
 from consilience.lab.experiments import Spec
 from consilience.lab.report.attendance import Attendance
 from consilience.lab.runs.folder import RunSpec
-
-if TYPE_CHECKING:
-    from consilience.lab.report.gains import Gain
 
 
 @dataclass(frozen=True)
@@ -310,6 +307,8 @@ class Results:
     notes: tuple[Note, ...]
     left: tuple[SentItem, ...]
     attendance: tuple[Attendance, ...]
+    computed: dict[str, Any] = field(default_factory=dict, init=False, compare=False, repr=False)
+    """What is computed of them once, by name."""
 
     @property
     def deployed(self) -> bool:
@@ -375,13 +374,6 @@ class Results:
         if not self.apart:
             return name
         return f"{name}, {'own rows' if metric.endswith('_own') else self.everyones}"
-
-    @cached_property
-    def gains(self) -> Mapping[str, Mapping[str, Gain]]:
-        """Gains over training alone: label to metric, of own rows with the suffix ``_own``, to gain."""
-        from consilience.lab.report.gains import gains  # which is made of results
-
-        return gains(self, [one for one in self.methods if one.aggregate != "local"])
 
     @property
     def regression(self) -> bool:

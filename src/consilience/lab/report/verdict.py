@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from consilience.core.party.personalizer import Purpose
-from consilience.lab.report.gains import Gain, WorseOff, worse_off
+from consilience.lab.report.gains import Gain, WorseOff, gains_of, worse_off
 from consilience.lab.report.results import Results, Spread, few, number, words
 
 
@@ -179,7 +179,7 @@ class Verdict:
 
 def verdict(results: Results) -> Verdict | None:
     """Judge a run; ``None`` when no exchange method was measured."""
-    metric, found = results.metric, results.gains
+    metric, found = results.metric, gains_of(results)
     if metric is None:
         return None
     tried = {m.label: found[m.label] for m in results.methods if m.exchanges}
