@@ -77,6 +77,8 @@ def test_a_package_that_cannot_be_imported_is_named(points: list[EntryPoint]) ->
     """Others of the group that are asked for by name are there all the same."""
     points += [EntryPoint("bad", "no_such_module", "ours"), EntryPoint("good", "math:pi", "ours")]
     assert registered_names("ours") == ("bad", "good") and registered_object("ours", "good") > 3
+    with pytest.raises(InvalidInput, match="no package registers 'none' under ours"):
+        registered_object("ours", "none")
     with pytest.raises(InvalidInput, match="no_such_module cannot be imported") as raised:
         registered_object("ours", "bad")
     assert "entry point bad of ours" in str(raised.value)

@@ -42,9 +42,11 @@ def registered_object(group: str, name: str) -> Any:
         name: of the entry point, one of :func:`registered_names`.
 
     Raises:
-        InvalidInput: its package cannot be imported.
+        InvalidInput: no package has it, or its package cannot be imported.
     """
-    point = _points(group)[name]
+    point = _points(group).get(name)
+    if point is None:
+        raise _nothing(f"{name!r} under {group}")
     try:
         return point.load()
     except ConsilienceError:  # such as a library that is not installed, which says so itself
@@ -73,11 +75,7 @@ def registered_modules(group: str) -> tuple[ModuleType, ...]:
     """
     names = registered_names(group)
     if not names:
-        raise InvalidInput(
-            f"no package registers anything under {group}",
-            where="consilience",
-            mend="Install it: pip install -e . in its checkout. Its sources alone register nothing.",
-        )
+        raise _nothing(f"anything under {group}")
     return tuple(registered_object(group, name) for name in names)
 
 
@@ -93,6 +91,14 @@ def _points(group: str) -> dict[str, EntryPoint]:
                 mend="Uninstall one of them, or give its entry point another name.",
             )
     return found
+
+
+def _nothing(what: str) -> InvalidInput:
+    return InvalidInput(
+        f"no package registers {what}",
+        where="consilience",
+        mend="Install it: pip install -e . in its checkout. Its sources alone register nothing.",
+    )
 
 
 def _package(point: EntryPoint) -> str:

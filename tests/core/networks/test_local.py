@@ -84,7 +84,7 @@ def test_whatever_a_model_raises_can_be_written_down(wire):
 @pytest.mark.parametrize("wire", [False, True])
 def test_an_answer_that_cannot_be_sent_is_a_failure(wire):
     @message
-    class Secret(Task, reply_type=object, exchanges="others", protocol=None):
+    class Secret(Task, reply_type=object, exchanges="others", protocol=None, exposure="usual"):
         round: int
 
         def run(self, party):

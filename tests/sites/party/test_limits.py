@@ -12,7 +12,7 @@ from consilience.core import (
 )
 from consilience.core.errors import InvalidInput, KnowledgeRefused
 from consilience.core.messages.message import REGISTRY, message
-from consilience.core.messages.replies import Receipt
+from consilience.core.messages.replies import Predictions, Receipt
 from consilience.core.tasks.base import Task, bookkeeping_tasks, task_types
 from consilience.core.tasks.predictions import FitPrivate, PredictPublic
 from consilience.methods.comparison_rules.scores import Certainties
@@ -28,13 +28,24 @@ OURS = {
 
 def test_a_task_that_does_not_say_what_it_belongs_to_cannot_be_made() -> None:
     """So that none can be let through because nobody knows it."""
-    declared = {"reply_type": Receipt, "exchanges": "models", "protocol": None}
+    declared = {
+        "reply_type": Receipt,
+        "exchanges": "models",
+        "protocol": None,
+        "exposure": "nothing",
+    }
     for missing in declared:
         rest = {name: value for name, value in declared.items() if name != missing}
         with pytest.raises(TypeError, match=missing):
             type("Undeclared", (Task,), {}, **rest)
     with pytest.raises(TypeError, match="no group of tasks is called 'model'"):
         type("Misspelt", (Task,), {}, **declared | {"exchanges": "model"})
+    with pytest.raises(TypeError, match="no exposure of rows is called 'none'"):
+        type("Misspelt", (Task,), {}, **declared | {"exposure": "none"})
+    with pytest.raises(TypeError, match="either both are 'nothing' or neither is"):
+        type("Misstated", (Task,), {}, **declared | {"exposure": "usual"})
+    with pytest.raises(TypeError, match="either both are 'nothing' or neither is"):
+        type("Misstated", (Task,), {}, **declared | {"reply_type": Predictions})
     with pytest.raises(TypeError, match="standing"):  # a trait that is none
         type("Misspelt", (Task,), {}, **declared, standing=True)
 
@@ -51,6 +62,7 @@ def test_a_permission_does_not_follow_the_file() -> None:
         reply_type=Receipt,
         exchanges="parameters",
         protocol="scaffold",
+        exposure="nothing",
     )
     try:
         task = message(Deeper)()

@@ -44,7 +44,7 @@ def site(tmp_path: Path) -> Any:
 
 
 @message
-class Several(Task, reply_type=Receipt, exchanges="predictions", protocol=None):
+class Several(Task, reply_type=Receipt, exchanges="predictions", protocol=None, exposure="nothing"):
     """A task of another package that runs others."""
 
     round: int

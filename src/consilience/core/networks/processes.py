@@ -45,7 +45,7 @@ _THREADS = (
 
 
 @message
-class Export(Task, reply_type=Receipt, exchanges=None, protocol=None):
+class Export(Task, reply_type=Receipt, exchanges=None, protocol=None, exposure="nothing"):
     """Write your model into a folder of this machine, for the coordinator to load."""
 
     folder: str

@@ -17,9 +17,10 @@ from consilience.core.tasks.requests import Stage
 TaskGroup = Literal["predictions", "parameters", "models", "others"]
 """Groups of tasks, by the messages that leave a party; ``"others"`` belong to other packages' protocols."""
 
-Exposure = Literal["usual", "unmeasured", "noised", "rows"]
-"""Exposure of single private rows by a reply.
+Exposure = Literal["nothing", "usual", "unmeasured", "noised", "rows"]
+"""Exposure of single private rows by a reply; a task states it, and a site allows by it.
 
+``"nothing"``: no private row has part in it; the class of the reply states the privacy cost ``"nothing"``.
 ``"usual"``: it leaves where a party's limits allow its group. ``"unmeasured"``: nobody has measured what can
 be told of single rows from it, and limits must name the task. ``"rows"``: rows can be rebuilt from it, and it
 leaves parties without limits alone, in simulations. ``"noised"``: so they can, without noise: it leaves a
@@ -34,7 +35,14 @@ class Task(ABC):
     states its traits where its class is defined; a class that does not is an error::
 
         @message
-        class CountRows(Task, reply_type=RowCount, exchanges="predictions", protocol=None, static=True):
+        class CountRows(
+            Task,
+            reply_type=RowCount,
+            exchanges="predictions",
+            protocol=None,
+            static=True,
+            exposure="usual",
+        ):
             round: int
 
             def run(self, party: Party) -> RowCount: ...
@@ -74,12 +82,18 @@ class Task(ABC):
         deferrable: bool = False,
         bookkeeping: bool = False,
         lossy: Mapping[str, Form] | None = None,
-        exposure: Exposure = "usual",
+        exposure: Exposure,
     ) -> None:
         if exchanges is not None and exchanges not in get_args(TaskGroup):
             raise TypeError(f"{cls.__name__}: no group of tasks is called {exchanges!r}")
         if exposure not in get_args(Exposure):
             raise TypeError(f"{cls.__name__}: no exposure of rows is called {exposure!r}")
+        cost = getattr(reply_type, "privacy_cost", None)
+        if (exposure == "nothing") != (cost == "nothing"):
+            raise TypeError(
+                f"{cls.__name__}: its exposure is {exposure!r}, and {reply_type.__name__} states the privacy "
+                f"cost {cost!r}: either both are 'nothing' or neither is"
+            )
         cls.reply_type, cls.exchanges, cls.protocol = reply_type, exchanges, protocol
         cls.static, cls.keeps_model = static, keeps_model
         cls.deferrable, cls.bookkeeping = deferrable, bookkeeping

@@ -23,7 +23,9 @@ _LOOKED_AT = 200
 
 
 @message
-class Describe(Task, reply_type=Description, exchanges="predictions", protocol=None):
+class Describe(
+    Task, reply_type=Description, exchanges="predictions", protocol=None, exposure="nothing"
+):
     """Describe yourself: classes, kind of learner. No data."""
 
     round: int = 0
@@ -57,7 +59,9 @@ class Describe(Task, reply_type=Description, exchanges="predictions", protocol=N
 
 
 @message
-class TakePublic(Task, reply_type=Receipt, exchanges="predictions", protocol=None):
+class TakePublic(
+    Task, reply_type=Receipt, exchanges="predictions", protocol=None, exposure="nothing"
+):
     """Take these rows as the public rows; asked of parties that have none of their own, before they join.
 
     Attributes:
@@ -193,7 +197,14 @@ def _texts(values: Array, lengths: Array) -> Array:
 
 
 @message
-class Join(Task, reply_type=Receipt, exchanges="predictions", protocol=None, deferrable=True):
+class Join(
+    Task,
+    reply_type=Receipt,
+    exchanges="predictions",
+    protocol=None,
+    deferrable=True,
+    exposure="nothing",
+):
     """Take on the agreement and start from an untrained model."""
 
     agreement: Agreement
@@ -219,6 +230,7 @@ class Evaluate(
     protocol=None,
     keeps_model=True,
     bookkeeping=True,
+    exposure="usual",
 ):
     """Measure your model on your own test rows."""
 
@@ -238,6 +250,7 @@ class Checkpoint(
     protocol=None,
     keeps_model=True,
     bookkeeping=True,
+    exposure="nothing",
 ):
     """Write your state to your own disk.
 
@@ -256,7 +269,14 @@ class Checkpoint(
 
 
 @message
-class Restore(Task, reply_type=Receipt, exchanges="predictions", protocol=None, bookkeeping=True):
+class Restore(
+    Task,
+    reply_type=Receipt,
+    exchanges="predictions",
+    protocol=None,
+    bookkeeping=True,
+    exposure="nothing",
+):
     """Load the state that you wrote after a round."""
 
     round: int

@@ -15,7 +15,14 @@ from consilience.core.validation.numbers import check_number
 
 
 @message
-class FitPrivate(Task, reply_type=Receipt, exchanges="predictions", protocol=None, deferrable=True):
+class FitPrivate(
+    Task,
+    reply_type=Receipt,
+    exchanges="predictions",
+    protocol=None,
+    deferrable=True,
+    exposure="nothing",
+):
     """Train on your private rows."""
 
     round: int
@@ -33,7 +40,12 @@ class FitPrivate(Task, reply_type=Receipt, exchanges="predictions", protocol=Non
 
 @message
 class PredictPublic(
-    Task, reply_type=Predictions, exchanges="predictions", protocol=None, keeps_model=True
+    Task,
+    reply_type=Predictions,
+    exchanges="predictions",
+    protocol=None,
+    keeps_model=True,
+    exposure="usual",
 ):
     """Predict every public row.
 
@@ -72,6 +84,7 @@ class Distill(
     exchanges="predictions",
     protocol=None,
     lossy={"targets": "rows"},
+    exposure="nothing",
 ):
     """Train towards the teacher on the public rows.
 

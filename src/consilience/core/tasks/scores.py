@@ -75,7 +75,12 @@ def asked_once() -> frozenset[str]:
 
 @message
 class ScorePublic(
-    Task, reply_type=LogDensities, exchanges="predictions", protocol=None, keeps_model=True
+    Task,
+    reply_type=LogDensities,
+    exchanges="predictions",
+    protocol=None,
+    keeps_model=True,
+    exposure="usual",
 ):
     """Say how typical each public row is of the rows that you were trained on."""
 
@@ -137,6 +142,7 @@ class CompareCoarsely(
     protocol=None,
     static=True,
     keeps_model=True,
+    exposure="usual",
 ):
     """Say by round counts, in your own settings, how much denser your rows lie than the public ones."""
 
@@ -152,7 +158,13 @@ class CompareCoarsely(
 
 @message
 class CountRows(
-    Task, reply_type=RowCount, exchanges="predictions", protocol=None, static=True, keeps_model=True
+    Task,
+    reply_type=RowCount,
+    exchanges="predictions",
+    protocol=None,
+    static=True,
+    keeps_model=True,
+    exposure="usual",
 ):
     """Count the private rows that you train on."""
 

@@ -1,7 +1,7 @@
 """Rows that come as tables, whose columns have names: told from arrays here, and read by another package.
 
-A package that reads tables registers a module under ``consilience.tables`` that has the functions of
-:class:`TableReader`. Whoever gives arrays alone imports nothing of it.
+A package that reads tables registers a module as ``reader`` under ``consilience.tables``, with the functions
+of :class:`TableReader`. Whoever gives arrays alone imports nothing of it.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any, Literal, Protocol, cast
 import numpy as np
 
 from consilience.core.messages.columns import Schema
-from consilience.core.registry import registered_modules
+from consilience.core.registry import registered_object
 from consilience.core.validation.arrays import Array
 from consilience.core.validation.printing import prints_no_rows
 
@@ -131,5 +131,4 @@ def table_reader() -> TableReader:
     Raises:
         InvalidInput: none is installed.
     """
-    (module,) = registered_modules("consilience.tables")
-    return cast(TableReader, module)
+    return cast(TableReader, registered_object("consilience.tables", "reader"))

@@ -26,6 +26,7 @@ class SelectPublic(
     protocol=None,
     static=True,
     keeps_model=True,
+    exposure="usual",
 ):
     """Select the public rows that are as likely as your own.
 

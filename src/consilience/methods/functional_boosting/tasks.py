@@ -166,7 +166,11 @@ def _check_regressor(model: SharedModel, *, n_outputs: int, packages: Sequence[s
 
 @message
 class StartFunction(
-    Task, reply_type=Objective, exchanges="models", protocol="functional_gradient_boosting"
+    Task,
+    reply_type=Objective,
+    exchanges="models",
+    protocol="functional_gradient_boosting",
+    exposure="usual",
 ):
     """Start from ``f = 0``, and say whether your weak learners can be sent.
 
@@ -202,7 +206,11 @@ class StartFunction(
 
 @message
 class CheckTrust(
-    Task, reply_type=Receipt, exchanges="models", protocol="functional_gradient_boosting"
+    Task,
+    reply_type=Receipt,
+    exchanges="models",
+    protocol="functional_gradient_boosting",
+    exposure="nothing",
 ):
     """Say whether you accept weak learners of these packages."""
 
@@ -224,7 +232,11 @@ class CheckTrust(
 
 @message
 class Descend(
-    Task, reply_type=WeakLearners, exchanges="models", protocol="functional_gradient_boosting"
+    Task,
+    reply_type=WeakLearners,
+    exchanges="models",
+    protocol="functional_gradient_boosting",
+    exposure="usual",
 ):
     """Take K steps on your own rows, and send the weak learners.
 
@@ -272,7 +284,11 @@ class Descend(
 
 @message
 class DistillFunction(
-    Task, reply_type=Student, exchanges="models", protocol="functional_gradient_boosting"
+    Task,
+    reply_type=Student,
+    exchanges="models",
+    protocol="functional_gradient_boosting",
+    exposure="usual",
 ):
     """Fit one weak learner to f^{t+1} on the public rows, and send it.
 
@@ -307,7 +323,11 @@ class DistillFunction(
 
 @message
 class ChangeFunction(
-    Task, reply_type=Objective, exchanges="models", protocol="functional_gradient_boosting"
+    Task,
+    reply_type=Objective,
+    exchanges="models",
+    protocol="functional_gradient_boosting",
+    exposure="usual",
 ):
     """Take f^{t+1} for your model.
 

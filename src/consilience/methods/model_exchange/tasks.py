@@ -42,7 +42,13 @@ def shared_model(
 
 @message
 class CheckSharing(
-    Task, reply_type=Receipt, exchanges="models", protocol=None, static=True, keeps_model=True
+    Task,
+    reply_type=Receipt,
+    exchanges="models",
+    protocol=None,
+    static=True,
+    keeps_model=True,
+    exposure="nothing",
 ):
     """Check that your model, once trained, may and can be sent to others."""
 
@@ -55,7 +61,9 @@ class CheckSharing(
 
 
 @message
-class TrainTowards(Task, reply_type=SharedModel, exchanges="models", protocol="model_exchange"):
+class TrainTowards(
+    Task, reply_type=SharedModel, exchanges="models", protocol="model_exchange", exposure="usual"
+):
     """Train a model on your own inputs, labelled by others' models and by your labels, and send it.
 
     Attributes:
@@ -126,7 +134,13 @@ class Products(Reply, privacy="unbudgeted"):
 
 
 @message
-class CheckKernel(Task, reply_type=Receipt, exchanges="models", protocol="conjugate_distillation"):
+class CheckKernel(
+    Task,
+    reply_type=Receipt,
+    exchanges="models",
+    protocol="conjugate_distillation",
+    exposure="nothing",
+):
     """Say whether your model is a kernel ridge regression that may be sent."""
 
     round: int = 0
@@ -139,7 +153,13 @@ class CheckKernel(Task, reply_type=Receipt, exchanges="models", protocol="conjug
 
 
 @message
-class Start(Task, reply_type=SharedModel, exchanges="models", protocol="conjugate_distillation"):
+class Start(
+    Task,
+    reply_type=SharedModel,
+    exchanges="models",
+    protocol="conjugate_distillation",
+    exposure="usual",
+):
     """Begin conjugate distillation: train on your labels, and send the model (line 1)."""
 
     round: int
@@ -154,7 +174,13 @@ class Start(Task, reply_type=SharedModel, exchanges="models", protocol="conjugat
 
 
 @message
-class Residual(Task, reply_type=Products, exchanges="models", protocol="conjugate_distillation"):
+class Residual(
+    Task,
+    reply_type=Products,
+    exchanges="models",
+    protocol="conjugate_distillation",
+    exposure="usual",
+):
     """Step along the direction, and say how large the residual still is (lines 2 and 7).
 
     Attributes:
@@ -186,7 +212,11 @@ class Residual(Task, reply_type=Products, exchanges="models", protocol="conjugat
 
 @message
 class Direction(
-    Task, reply_type=SharedModel, exchanges="models", protocol="conjugate_distillation"
+    Task,
+    reply_type=SharedModel,
+    exchanges="models",
+    protocol="conjugate_distillation",
+    exposure="usual",
 ):
     """Train on the next direction of conjugate gradients, and send the model (line 4).
 
@@ -207,7 +237,13 @@ class Direction(
 
 
 @message
-class Image(Task, reply_type=Products, exchanges="models", protocol="conjugate_distillation"):
+class Image(
+    Task,
+    reply_type=Products,
+    exchanges="models",
+    protocol="conjugate_distillation",
+    exposure="usual",
+):
     """Say how the operator maps the direction onto itself: p·q, for the size of the step (line 5).
 
     Attributes:
@@ -229,7 +265,13 @@ class Image(Task, reply_type=Products, exchanges="models", protocol="conjugate_d
 
 
 @message
-class Solution(Task, reply_type=SharedModel, exchanges="models", protocol="conjugate_distillation"):
+class Solution(
+    Task,
+    reply_type=SharedModel,
+    exchanges="models",
+    protocol="conjugate_distillation",
+    exposure="usual",
+):
     """Train on the labels that conjugate gradients arrived at, and send the model (line 8)."""
 
     round: int

@@ -132,7 +132,9 @@ def check_line(what: str, values: Array, size: int, *, where: str) -> None:
 
 
 @message
-class DescribeParameters(Task, reply_type=Architecture, exchanges="parameters", protocol=None):
+class DescribeParameters(
+    Task, reply_type=Architecture, exchanges="parameters", protocol=None, exposure="usual"
+):
     """Draw first parameters, and say what they are.
 
     Attributes:
@@ -172,7 +174,9 @@ class DescribeParameters(Task, reply_type=Architecture, exchanges="parameters", 
 
 
 @message
-class SendParameters(Task, reply_type=Parameters, exchanges="parameters", protocol=None):
+class SendParameters(
+    Task, reply_type=Parameters, exchanges="parameters", protocol=None, exposure="usual"
+):
     """Send your parameters as they are."""
 
     round: int
@@ -196,6 +200,7 @@ class AdoptParameters(
     protocol=None,
     deferrable=True,
     lossy={"values": "numbers"},
+    exposure="nothing",
 ):
     """Take these parameters for your own."""
 
@@ -215,6 +220,7 @@ class TrainParameters(
     exchanges="parameters",
     protocol=None,
     lossy={"values": "numbers"},
+    exposure="usual",
 ):
     """Train on your private rows, and send your parameters.
 
@@ -244,7 +250,11 @@ class TrainParameters(
 
 @message
 class TrainControlled(
-    Task, reply_type=ControlledParameters, exchanges="parameters", protocol="scaffold"
+    Task,
+    reply_type=ControlledParameters,
+    exchanges="parameters",
+    protocol="scaffold",
+    exposure="usual",
 ):
     """Lines 3 and 4 of :func:`~consilience.methods.parameters.scaffold.scaffold`.
 
@@ -287,7 +297,11 @@ class TrainControlled(
 
 @message
 class TrainDynamically(
-    Task, reply_type=Parameters, exchanges="parameters", protocol="federated_dynamics"
+    Task,
+    reply_type=Parameters,
+    exchanges="parameters",
+    protocol="federated_dynamics",
+    exposure="usual",
 ):
     """Lines 3 and 4 of :func:`~consilience.methods.parameters.federated_dynamics.federated_dynamics`.
 
@@ -331,7 +345,13 @@ class TrainDynamically(
 
 
 @message
-class CheckFusion(Task, reply_type=Receipt, exchanges="parameters", protocol="federated_fusion"):
+class CheckFusion(
+    Task,
+    reply_type=Receipt,
+    exchanges="parameters",
+    protocol="federated_fusion",
+    exposure="nothing",
+):
     """Say whether your model can be distilled into from given parameters on."""
 
     round: int
@@ -353,7 +373,13 @@ class CheckFusion(Task, reply_type=Receipt, exchanges="parameters", protocol="fe
 
 
 @message
-class FuseModels(Task, reply_type=Parameters, exchanges="parameters", protocol="federated_fusion"):
+class FuseModels(
+    Task,
+    reply_type=Parameters,
+    exchanges="parameters",
+    protocol="federated_fusion",
+    exposure="usual",
+):
     """Distil models into their average on the public rows, and send it.
 
     Attributes:

@@ -31,6 +31,7 @@ class ScoreCertainty(
     protocol=None,
     static=True,
     keeps_model=True,
+    exposure="usual",
 ):
     """Say how surely each public row is of your own kind.
 

@@ -200,7 +200,14 @@ def _in_no_round(task: Any) -> Task:
 
 
 @message
-class OpenSum(Task, reply_type=SumKeys, exchanges="predictions", protocol=None, keeps_model=True):
+class OpenSum(
+    Task,
+    reply_type=SumKeys,
+    exchanges="predictions",
+    protocol=None,
+    keeps_model=True,
+    exposure="nothing",
+):
     """Begin an attempt at a sum: make keys for it.
 
     Attributes:
@@ -237,7 +244,12 @@ class OpenSum(Task, reply_type=SumKeys, exchanges="predictions", protocol=None, 
 
 @message
 class ShareSecrets(
-    Task, reply_type=SealedShares, exchanges="predictions", protocol=None, keeps_model=True
+    Task,
+    reply_type=SealedShares,
+    exchanges="predictions",
+    protocol=None,
+    keeps_model=True,
+    exposure="nothing",
 ):
     """Share the secrets of your masks with the parties of these keys.
 
@@ -255,7 +267,12 @@ class ShareSecrets(
 
 @message
 class SumMasked(
-    Task, reply_type=MaskedInput, exchanges="predictions", protocol=None, keeps_model=True
+    Task,
+    reply_type=MaskedInput,
+    exchanges="predictions",
+    protocol=None,
+    keeps_model=True,
+    exposure="nothing",
 ):
     """Answer a question with your input to the sum, under masks.
 
@@ -305,7 +322,12 @@ class SumMasked(
 
 @message
 class SumTrained(
-    SumMasked, reply_type=MaskedInput, exchanges="parameters", protocol=None, keeps_model=False
+    SumMasked,
+    reply_type=MaskedInput,
+    exchanges="parameters",
+    protocol=None,
+    keeps_model=False,
+    exposure="nothing",
 ):
     """Answer a question that has you train first."""
 
@@ -317,7 +339,12 @@ class SumTrained(
 
 @message
 class OpenMasks(
-    Task, reply_type=SumOpening, exchanges="predictions", protocol=None, keeps_model=True
+    Task,
+    reply_type=SumOpening,
+    exchanges="predictions",
+    protocol=None,
+    keeps_model=True,
+    exposure="nothing",
 ):
     """Help to open the sum of these parties.
 

@@ -361,7 +361,7 @@ class Limits(PrivacyLimits):
             return self.epsilon is not None
         if task.exposure == "rows" or (task is CompareCoarsely and self.density_ratios is None):
             return False
-        return task.exposure == "usual" or task.__name__ in self.allow
+        return task.exposure in ("nothing", "usual") or task.__name__ in self.allow
 
     def allowed_replies(self) -> dict[str, str]:
         """Tasks that these limits let be asked, by name, and the names of their replies."""

@@ -46,7 +46,7 @@ from consilience.core.learners.targets import (
     usable,
     without_small,
 )
-from consilience.core.registry import registered_modules
+from consilience.core.registry import registered_object
 from consilience.core.validation.arrays import Array
 from consilience.core.validation.labels import Kind
 
@@ -385,5 +385,4 @@ class SklearnLearner(Learner):
 
 def _files() -> Any:
     """The module that writes and reads estimators; a package that is not installed says so."""
-    (files,) = registered_modules("consilience.model_files")
-    return files
+    return registered_object("consilience.model_files", "skops")
