@@ -29,7 +29,7 @@ def points(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[EntryPoint]]:
     monkeypatch.setattr(
         registry, "entry_points", lambda *, group: EntryPoints(found).select(group=group)
     )
-    cached = (registered_modules, registered_names, registered_object)
+    cached = (registered_modules, registered_names, registered_object, registry._points)
     for function in cached:
         function.cache_clear()
     yield found

@@ -79,6 +79,7 @@ def registered_modules(group: str) -> tuple[ModuleType, ...]:
     return tuple(registered_object(group, name) for name in names)
 
 
+@cache
 def _points(group: str) -> dict[str, EntryPoint]:
     found: dict[str, EntryPoint] = {}
     for point in entry_points(group=group):
