@@ -298,6 +298,14 @@ def test_a_request_of_few_bytes_does_not_fill_a_party(peak: Any) -> None:
     assert peak() < 1_000_000
 
 
+def test_a_request_has_few_headers() -> None:
+    header = CompressedRequest(codec={})
+    task = AdoptParameters(round=1, values=np.zeros(1))
+    assert len(read_request(encode([task, *[header] * 8])).headers) == 8
+    with pytest.raises(KnowledgeRefused, match="9 headers"):
+        read_request(encode([task, *[header] * 9]))
+
+
 def test_arrays_that_would_not_fit_are_refused_at_either_end(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

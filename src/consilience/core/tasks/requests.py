@@ -12,9 +12,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any
 
+from consilience.core.errors import KnowledgeRefused
 from consilience.core.messages.message import Brief, message
 from consilience.core.messages.schema import Agreement
 from consilience.core.messages.wire import encode
+
+MOST_HEADERS = 8
+"""Headers of a request: each has its party work, and nobody puts so many stages around a network."""
 
 
 class Header(Brief, ABC):
@@ -177,7 +181,11 @@ def sent_through(
 
 
 def open_request(messages: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Give the tasks of a decoded request, as :class:`StagedTasks` if headers follow them."""
+    """Give the tasks of a decoded request, as :class:`StagedTasks` if headers follow them.
+
+    Raises:
+        KnowledgeRefused: there are more than :data:`MOST_HEADERS`.
+    """
     if messages and isinstance(messages[-1], AskedBefore):
         messages = messages[:-1]
     end = len(messages)
@@ -185,6 +193,8 @@ def open_request(messages: tuple[Any, ...]) -> tuple[Any, ...]:
         end -= 1
     if end == len(messages):
         return messages
+    if len(messages) - end > MOST_HEADERS:
+        raise KnowledgeRefused(f"{len(messages) - end} headers, of at most {MOST_HEADERS}")
     return StagedTasks(messages[:end], messages[end:])
 
 
