@@ -28,19 +28,15 @@ SECTIONS = {
 def main() -> None:
     """Run them all."""
     torch.set_num_threads(1)
-    sections = written()
+    sections = {
+        text.partition("\n")[0]: text.partition("\n")[2] for text in page.sections("benchmarks")
+    }
     for title, script in SECTIONS.items():
         print(f"== {title}", flush=True)
         lines = [f"`python benchmarks/{script.__name__}.py`", "", *script.section()]
         sections[title] = "\n".join(lines)
         parts = [f"## {name}\n\n{text.strip()}\n" for name, text in sections.items()]
         page.write(__file__, "\n".join(parts).splitlines())  # what is measured is not lost
-
-
-def written() -> dict[str, str]:
-    """Read the sections of the page, by title."""
-    parts = (page.RESULTS / "benchmarks.md").read_text(encoding="utf-8").split("\n## ")[1:]
-    return {title: text for title, _, text in (part.partition("\n") for part in parts)}
 
 
 if __name__ == "__main__":

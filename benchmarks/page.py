@@ -36,6 +36,12 @@ def write(script: str, lines: Iterable[str], *, about: str = "") -> None:
     print(text)
 
 
+def sections(name: str) -> list[str]:
+    """Read the sections of ``docs/results/<name>.md``, each from its title on; none if there is no page."""
+    page = RESULTS / f"{name}.md"
+    return page.read_text(encoding="utf-8").split("\n## ")[1:] if page.exists() else []
+
+
 def table(heads: Iterable[str], rows: Iterable[Iterable[str]]) -> list[str]:
     """Cells as lines of Markdown."""
     heads = list(heads)

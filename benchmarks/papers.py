@@ -13,6 +13,8 @@ import re
 from datetime import date
 from pathlib import Path
 
+import page
+
 from consilience.lab.runs.folder import machine, versions
 from consilience_papers.papers import PAPERS
 from consilience_papers.study import Study
@@ -34,8 +36,11 @@ def compute(chosen: str, exhibits: list[str], processes: int) -> None:
     """Exhibits of a paper, and its page with them."""
     paper = PAPERS[chosen]
     study = Study(ROOT / "runs" / "results" / chosen, processes=processes, report=said)
-    page = ROOT / "docs" / "results" / f"{chosen}.md"
-    sections = written(page)
+    file = page.RESULTS / f"{chosen}.md"
+    named = (
+        (re.search(r"`consilience papers \S+ (\S+)`", one), one) for one in page.sections(chosen)
+    )
+    sections = {found[1]: "## " + one.rstrip() for found, one in named if found}
     for name in exhibits or paper.exhibits:
         exhibit = paper.exhibits[name](study)
         command = f"`consilience papers {chosen} {name}` · {date.today().isoformat()}"
@@ -47,16 +52,7 @@ def compute(chosen: str, exhibits: list[str], processes: int) -> None:
         seeds = "Repetition r is seeded by r: 0, 1, 2, …"
         top = f"# {chosen}\n\n{paper.citation}.\n\n{about}\n\n{seeds}"
         parts = [top, *(sections[name] for name in paper.exhibits if name in sections)]
-        page.write_text("\n\n".join(parts) + "\n", encoding="utf-8")
-
-
-def written(page: Path) -> dict[str, str]:
-    """The sections that a page has, by the exhibit that its command names."""
-    if not page.exists():
-        return {}
-    parts = page.read_text(encoding="utf-8").split("\n## ")[1:]
-    named = ((re.search(r"`consilience papers \S+ (\S+)`", part), part) for part in parts)
-    return {found[1]: "## " + part.rstrip() for found, part in named if found}
+        file.write_text("\n\n".join(parts) + "\n", encoding="utf-8")
 
 
 def said(label: str, done: int, total: int) -> None:

@@ -13,12 +13,12 @@ from __future__ import annotations
 
 import argparse
 import ast
+import json
 import os
 import subprocess
 import sys
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -46,28 +46,12 @@ print(*sorted(name for name in sys.modules if name.partition(".")[0] == "consili
 """
 
 
-@dataclass
-class Figure:
-    """One figure of the structure.
-
-    Attributes:
-        value: the figure; less is better.
-        places: the places that it counts, where it counts places.
-    """
-
-    value: int
-    places: list[str] = field(default_factory=list)
-
-
-def figures() -> dict[str, Figure]:
-    """Measure the library of this checkout."""
+def figures() -> dict[str, tuple[int, list[str]]]:
+    """Measure the library of this checkout: figures, of which less is better, and the places they count."""
     trees = {file: ast.parse(file.read_text("utf-8")) for file in sorted(LIBRARY.rglob("*.py"))}
     graph = grimp.build_graph("consilience", include_external_packages=False, cache_dir=None)
-    folders = sorted(
-        {path.parent.relative_to(LIBRARY).parts[0] for path in trees if path.parent != LIBRARY}
-    )
     counted = {
-        "folders": folders,
+        "folders": sorted({_name(file).split("/")[0] for file in trees if file.parent != LIBRARY}),
         "imports_from_core": [*_forbidden(graph, ["core"]), *_imported_by_name(trees)],
         "forbidden_imports_elsewhere": list(_forbidden(graph, [*ALLOWED])),
         "modules_outside_core_in_two_rounds": _loaded_outside_core(),
@@ -77,9 +61,8 @@ def figures() -> dict[str, Figure]:
         "parameters_of_party": _parameters_of_party(trees),
     }
     lines = sum(_code_lines(file, tree) for file, tree in trees.items())
-    return {"lines_of_code": Figure(lines)} | {
-        name: Figure(len(places), places) for name, places in counted.items()
-    }
+    figures = {name: (len(places), places) for name, places in counted.items()}
+    return {"lines_of_code": (lines, [])} | figures
 
 
 def _name(file: Path) -> str:
@@ -342,12 +325,12 @@ def write(found: Mapping[str, int], kept: Mapping[str, Any]) -> None:
     lines = []
     for name, table in kept.items():
         table = {**table, "value": min(found[name], table["value"])}
-        lines += [f"[{name}]", *(f"{key} = {_toml(value)}" for key, value in table.items()), ""]
+        lines += [
+            f"[{name}]",
+            *(f"{key} = {json.dumps(value)}" for key, value in table.items()),
+            "",
+        ]
     KEPT.write_text("\n".join(lines), "utf-8")
-
-
-def _toml(value: object) -> str:
-    return str(value) if isinstance(value, int) else f'"{value}"'
 
 
 def main() -> None:
@@ -359,14 +342,14 @@ def main() -> None:
     parser.add_argument("--write", action="store_true", help="write better figures")
     given = parser.parse_args()
     measured, kept = figures(), tomllib.loads(KEPT.read_text("utf-8"))
-    found = {name: one.value for name, one in measured.items()}
-    for name, one in measured.items():
-        print(f"{name:42}{one.value:>7,}  (goal {kept[name]['goal']:,})")
-        for place in one.places if given.list else ():
+    found = {name: value for name, (value, _) in measured.items()}
+    for name, (value, places) in measured.items():
+        print(f"{name:42}{value:>7,}  (goal {kept[name]['goal']:,})")
+        for place in places if given.list else ():
             print(f"    {place}")
-    told = faults(found, kept, (history := committed() or [kept])[0])
-    for now, before in pairwise(history):
-        told += faults({}, now, before)
+    history = committed() or [kept]
+    told = faults(found, kept, history[0])
+    told += [one for now, before in pairwise(history) for one in faults({}, now, before)]
     if given.write:
         write(found, kept)
     if told:
