@@ -37,8 +37,7 @@ import sys
 import numpy as np
 from sklearn.linear_model import LogisticRegression
 from consilience import Federation, Party, ensemble_distillation
-rng = np.random.default_rng(0)
-X = rng.normal(size=(240, 3))
+X = np.random.default_rng(0).normal(size=(240, 3))
 y = (X[:, 0] > 0).astype(int)
 parties = [Party(n, LogisticRegression(), X[i::4], y[i::4]) for i, n in enumerate("abc")]
 Federation(parties, X[3::4]).run(ensemble_distillation(rounds=2), progress=False)
@@ -80,16 +79,14 @@ def _code_lines(file: Path, tree: ast.Module) -> int:
     return sum(i not in prose and line.strip()[:1] not in ("", "#") for i, line in lines)
 
 
+_FEATURES = ("core", "models", "methods", "privacy", "tables")
 ALLOWED = {
     "models": ("core",),
     "methods": ("core", "models"),
     "tables": ("core", "models"),
     "privacy": ("core", "methods", "models"),  # training with noise changes the steps of a model
-    "lab": ("core", "models", "methods", "privacy", "tables"),
-    "sites": (
-        *("core", "models", "methods", "privacy", "tables"),
-        *("lab.config", "lab.runs", "lab.report.html", "lab.cli.output"),
-    ),
+    "lab": _FEATURES,
+    "sites": (*_FEATURES, "lab.config", "lab.runs", "lab.report.html", "lab.cli.output"),
 }
 """Folders to the parts of the library that they may import, beside themselves."""
 
@@ -352,8 +349,7 @@ def main() -> None:
     told += [one for now, before in pairwise(history) for one in faults({}, now, before)]
     if given.write:
         write(found, kept)
-    if told:
-        sys.exit("\n".join(told))
+    sys.exit("\n".join(told) or None)
 
 
 if __name__ == "__main__":
