@@ -43,8 +43,8 @@ PLAIN = {
     "MKL_ENABLE_INSTRUCTIONS": "AVX2",
     "OPENBLAS_CORETYPE": "Haswell",
 }
-"""The demo runs on what every processor has: with AVX-512 sums differ in their last digit, a split of a tree
-falls the other way, and from there on the rounds differ."""
+"""The demo runs on what every processor has: with AVX-512 sums differ in their last digit, and from the first
+model that this changes on, trees in round 1, the rounds differ."""
 
 
 def numbers(values: Any) -> list[Any]:
