@@ -40,7 +40,7 @@ from consilience import Federation, Party, ensemble_distillation
 X = np.random.default_rng(0).normal(size=(240, 3))
 y = (X[:, 0] > 0).astype(int)
 parties = [Party(n, LogisticRegression(), X[i::4], y[i::4]) for i, n in enumerate("abc")]
-Federation(parties, X[3::4]).run(ensemble_distillation(rounds=2), progress=False)
+Federation(parties, X[3::4]).run(ensemble_distillation(rounds=2))
 print(*sorted(name for name in sys.modules if name.partition(".")[0] == "consilience"))
 """
 

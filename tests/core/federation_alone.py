@@ -20,5 +20,5 @@ for y, model, protocol in [
     parties = [
         Party(n, model, X[i::4], y[i::4], test=(X[:20], y[:20])) for i, n in enumerate("abc")
     ]
-    history = Federation(parties, X[3::4]).run(protocol, progress=False)
+    history = Federation(parties, X[3::4]).run(protocol)
     assert len(history.rounds) == 3 and history.metrics[-1]

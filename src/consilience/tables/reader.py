@@ -113,16 +113,7 @@ class OwnTable:
     def rows_by(
         self, schema: Schema, precision: np.dtype[Any], *, discreet: bool
     ) -> tuple[Rows, Array | None]:
-        """Read private rows by the schema of public rows, and test rows by the part of it that they have.
-
-        Args:
-            schema: the schema.
-            precision: data type of the numbers.
-            discreet: leave what the tables hold out of errors.
-
-        Raises:
-            InvalidInput: they do not go together.
-        """
+        """Read private rows and test rows by the schema of public rows; see :meth:`.RowSource.rows_by`."""
         options: dict[str, Any] = {
             "rename": self.rename,
             "unknown": self.unknown,

@@ -6,6 +6,7 @@ it yields one when it is done.
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -148,13 +149,15 @@ def measured_rounds(times: int | None, rounds: int) -> frozenset[int]:
 
 
 def tracked(rounds: Iterator[CompletedRound], total: int, label: str) -> Iterator[CompletedRound]:
-    """Show the progress of rounds, if a package that registers ``consilience.progress`` is installed.
+    """Show the progress of rounds on a terminal, by what packages register under ``consilience.progress``.
+
+    Elsewhere nothing of them is imported.
 
     Args:
         rounds: as :func:`drive` yields them.
         total: number of rounds beside round 0.
         label: text beside the bar.
     """
-    for name in registered_names("consilience.progress"):
+    for name in registered_names("consilience.progress") if sys.stderr.isatty() else ():
         rounds = registered_object("consilience.progress", name)(rounds, total, label)
     return rounds

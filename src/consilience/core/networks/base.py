@@ -21,7 +21,7 @@ from consilience.core.networks.incoming import (
     task_names,
 )
 from consilience.core.party.party import Party
-from consilience.core.tasks.base import Task
+from consilience.core.tasks.base import Task, WrappedNetwork
 from consilience.core.tasks.requests import Stage, sent_through, write_request
 
 
@@ -264,10 +264,8 @@ class Network(ABC):
 
 
 @dataclass(frozen=True)
-class StagedNetwork:
+class StagedNetwork(WrappedNetwork):
     """A network, seen through stages.
-
-    What is required before anything is trained is asked as it is.
 
     Attributes:
         network: the parties.
@@ -277,32 +275,18 @@ class StagedNetwork:
     network: Network
     stages: tuple[Stage, ...]
 
-    @property
-    def parties(self) -> tuple[str, ...]:
-        """Names of the parties, sorted."""
-        return self.network.parties
-
-    @property
-    def agreed(self) -> Agreement:
-        """Agreement that the parties joined."""
-        return self.network.agreed
-
     def wrap(self, stage: Stage) -> StagedNetwork:
         """See the parties through one more stage, which requests pass first."""
         return StagedNetwork(self.network, (stage, *self.stages))
 
     def ask(self, *tasks: Task, to: Sequence[str] | None = None) -> Replies:
-        """Have parties run tasks in one exchange, through the stages."""
+        """Ask parties like :meth:`Network.ask`, through the stages."""
         return self.network.enough(self.network._ask(tasks, to, self.stages), tasks)
 
     def ask_each(self, tasks: Mapping[str, Task]) -> Replies:
-        """Have every party run a task of its own, through the stages."""
+        """Ask parties like :meth:`Network.ask_each`, through the stages."""
         replies = self.network._ask_parties(_apart(tasks), self.stages)
         return self.network.enough(replies, tuple(tasks.values()))
-
-    def require(self, *tasks: Task) -> Replies:
-        """Ask, where every party must answer; as it is."""
-        return self.network.require(*tasks)
 
 
 def _apart(tasks: Mapping[str, Task]) -> dict[str, tuple[Task, ...]]:

@@ -163,7 +163,7 @@ def receive(
             missing[party] = outcome
         else:
             answers[party] = outcome
-        # Of replies that stages changed the ledger says what they hold, unless they cannot be read.
+        # The ledger says what replies held before the stages changed them, unless they cannot be read.
         held = arrival if isinstance(read.outcome, Failure) else read
         deliveries.append(_delivery(party, request, held, outcome))
     return Replies(answers, missing), deliveries

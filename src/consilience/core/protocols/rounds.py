@@ -9,8 +9,7 @@ from typing import Any
 from consilience.core.aggregation import Teacher
 from consilience.core.messages.message import message
 from consilience.core.messages.replies import Replies
-from consilience.core.messages.schema import Agreement
-from consilience.core.tasks.base import NetworkView, Task
+from consilience.core.tasks.base import Task, WrappedNetwork
 from consilience.core.tasks.requests import Stage
 from consilience.core.validation.arrays import Array
 from consilience.core.validation.printing import prints_no_rows
@@ -64,25 +63,8 @@ class FirstQuestion(Exception):
     """Raised in the place of a protocol's first question that takes work; its tasks are the arguments."""
 
 
-@dataclass(frozen=True)
-class BeforeTheFirstQuestion:
+class BeforeTheFirstQuestion(WrappedNetwork):
     """A network that asks what is required before anything is trained, and nothing else."""
-
-    network: NetworkView
-
-    @property
-    def parties(self) -> tuple[str, ...]:
-        """Names of the parties, sorted."""
-        return self.network.parties
-
-    @property
-    def agreed(self) -> Agreement:
-        """Agreement that the parties joined."""
-        return self.network.agreed
-
-    def require(self, *tasks: Task) -> Replies:
-        """Ask what must be right before anything is trained."""
-        return self.network.require(*tasks)
 
     def wrap(self, stage: Stage) -> BeforeTheFirstQuestion:
         """Stay as it is: what is required passes no stage."""

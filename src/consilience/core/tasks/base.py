@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, Protocol, get_args
 
 from consilience.core.messages.base import Form, checked_forms
@@ -167,3 +168,30 @@ class NetworkView(Protocol):
             InvalidInput: a party's data or model cannot be used.
             RunFailed: a party failed for another reason.
         """
+
+
+@dataclass(frozen=True)
+class WrappedNetwork:
+    """Base class of what stands between a protocol and a network, and has the same parties.
+
+    What has to be right before anything is trained is asked as it is.
+
+    Attributes:
+        network: the parties.
+    """
+
+    network: NetworkView
+
+    @property
+    def parties(self) -> tuple[str, ...]:
+        """Names of the parties, sorted."""
+        return self.network.parties
+
+    @property
+    def agreed(self) -> Agreement:
+        """Agreement that the parties joined."""
+        return self.network.agreed
+
+    def require(self, *tasks: Task) -> Replies:
+        """Ask, where every party must answer."""
+        return self.network.require(*tasks)

@@ -217,10 +217,6 @@ class Accountant:
         self._keep({} if self._ledger is None else self._ledger.released)
 
 
-def _nothing() -> Array:
-    return np.zeros(0)
-
-
 class Privacy(OutgoingStage):
     """A party's privacy: a stage of its outbox, and what its state keeps of releases.
 
@@ -256,7 +252,9 @@ class Privacy(OutgoingStage):
 
     def note(self, kind: str, question: Sequence[str]) -> None:
         """Count a question that costs nothing; the same is counted once."""
-        self.accountant.release(Release.of(kind, tuple(question), PrivacyLoss()), _nothing)
+        self.accountant.release(
+            Release.of(kind, tuple(question), PrivacyLoss()), lambda: np.zeros(0)
+        )
 
     def joined(self) -> None:
         """Keep all releases: noise that was drawn anew could be averaged away."""
