@@ -10,10 +10,10 @@ from importlib.machinery import ModuleSpec, PathFinder
 
 @dataclass(frozen=True)
 class Beside:
-    """An importer of one module or package of a folder, asked after all others.
+    """An importer of one module or package of a folder, used after all other importers.
 
-    The folder stays out of ``sys.path``, where libraries would find what they try to import on their own.
-    Sent to another process, it serves there.
+    The folder stays out of ``sys.path``, so that libraries do not import other modules of it. A pickled
+    importer serves in the process that loads it.
     """
 
     folder: str

@@ -6,8 +6,8 @@ or an object of one::
     [project.entry-points."consilience.aggregators"]
     mine = "my_package.rules"
 
-The library's own features register in the same way. They are imported when a registry is first read. Nobody
-replaces what another registered: two packages with one name are an error that names both.
+The library's own features register in the same way. They are imported when a registry is first read. Two
+packages with one name are an error that names both.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 @cache
 def registered_names(group: str) -> tuple[str, ...]:
-    """List the names of an entry-point group, sorted; nothing is imported.
+    """List the names of an entry-point group, sorted, without importing them.
 
     Raises:
         InvalidInput: two packages register one name.
@@ -110,7 +110,7 @@ def named(entries: Iterable[tuple[str, T]], *, what: str) -> dict[str, T]:
     """Make a mapping of entries, each of another name.
 
     Args:
-        entries: names and what they stand for.
+        entries: names and objects.
         what: noun of an entry, for the error.
 
     Raises:

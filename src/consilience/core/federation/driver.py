@@ -151,7 +151,7 @@ def measured_rounds(times: int | None, rounds: int) -> frozenset[int]:
 def tracked(rounds: Iterator[CompletedRound], total: int, label: str) -> Iterator[CompletedRound]:
     """Show the progress of rounds on a terminal, by what packages register under ``consilience.progress``.
 
-    Elsewhere nothing of them is imported.
+    Without a terminal they are not imported.
 
     Args:
         rounds: as :func:`drive` yields them.

@@ -137,8 +137,8 @@ class Network(ABC):
         """Give replies back, if enough parties answered.
 
         Args:
-            replies: what came.
-            tasks: what was asked, for the error.
+            replies: the accepted replies.
+            tasks: the tasks of the request, for the error.
 
         Raises:
             QuorumLost: too few answered.

@@ -9,13 +9,13 @@ from typing import Any, Protocol
 
 
 class Scheduler(Protocol):
-    """Functions that are run to their end, each with context variables of its own."""
+    """Runs functions to their end, each in a copy of the context variables."""
 
     seconds: list[float]
     """Time of each function."""
 
     def results(self) -> list[Any]:
-        """Run all functions, and return what they return, in order."""
+        """Run all functions, and return their results in order."""
 
 
 class OneByOne:
@@ -33,7 +33,7 @@ class OneByOne:
         self.seconds: list[float] = []
 
     def results(self) -> list[Any]:
-        """Run all functions, and return what they return, in order."""
+        """Run all functions, and return their results in order."""
         found = []
         for function in self._functions:
             begun = perf_counter()
@@ -48,7 +48,7 @@ _make: Callable[[Sequence[Callable[[], Any]]], Scheduler] = OneByOne
 def schedule_with(make: Callable[[Sequence[Callable[[], Any]]], Scheduler]) -> None:
     """Have functions run by another scheduler from now on.
 
-    A module of models that train faster side by side says so when it is imported. Results are the same.
+    A module of models that train faster side by side calls it at import. Results are the same.
 
     Args:
         make: makes a scheduler of functions.

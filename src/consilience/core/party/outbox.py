@@ -1,4 +1,4 @@
-"""What the owner of a party has every reply pass on its way out, and what features keep at a party.
+"""The stages that every reply of a party passes on its way out, and the state of features at a party.
 
 Neither a coordinator nor a task can go around a stage: :func:`consilience.core.tasks.outgoing.answer` runs
 every task through the party's :class:`Outbox`. Noise and budgets of privacy are such a stage.
@@ -12,11 +12,11 @@ from typing import Any, Protocol
 
 
 class OutgoingStage:
-    """Base class of what replies pass; a subclass overrides what it does."""
+    """Base class of stages; a subclass overrides the methods that it needs."""
 
     @property
     def discreet(self) -> bool:
-        """Whether words of errors stay at the party, and its rows decide nothing that others can see."""
+        """Whether texts of errors stay at the party, and no decision that others see depends on its rows."""
         return False
 
     def before(self, party: Any, tasks: Sequence[Any]) -> None:
@@ -35,7 +35,7 @@ class OutgoingStage:
 
         Args:
             task: the task.
-            agreement: what the federation agreed on; ``None`` before the party has joined.
+            agreement: the federation's agreement; ``None`` before the party has joined.
             run: computes the reply that reaches this stage.
 
         Raises:
@@ -44,11 +44,11 @@ class OutgoingStage:
         return run()
 
     def note(self, kind: str, question: Sequence[str]) -> None:
-        """Take note of something that private rows were asked, and that costs nothing.
+        """Count a question to private rows that has no privacy cost.
 
         Args:
             kind: of the question.
-            question: what was asked.
+            question: the question.
         """
 
 
@@ -85,7 +85,7 @@ class Outbox:
 
 
 class PartyFeature(Protocol):
-    """What a feature keeps at a party, and in its saved state: the file of the feature's name.
+    """State of a feature at a party, saved in a file with the feature's name.
 
     A package registers a function of the party that makes it, under ``consilience.party_features``.
     """
@@ -95,17 +95,17 @@ class PartyFeature(Protocol):
         """Whether checkpoints of a run have it too, and not the party's own state alone."""
 
     def joined(self) -> None:
-        """Begin anew: the party has joined a federation."""
+        """Start again, because the party has joined a federation."""
 
     def to_bytes(self) -> bytes:
-        """Write what is to be saved; empty for nothing."""
+        """Write the state; empty bytes for no state."""
 
     def read(self, data: bytes | None, *, only: bool) -> None:
         """Take up what :meth:`to_bytes` wrote.
 
         Args:
             data: the bytes; ``None`` if the state has none.
-            only: whether to forget what came since.
+            only: whether to forget all later changes.
 
         Raises:
             ValueError: the bytes are damaged.
@@ -116,7 +116,7 @@ class PrivateTraining(Protocol):
     """Training of a party's model on private rows in another way, once, as a budget of privacy allows it."""
 
     def costs(self) -> tuple[Any, ...]:
-        """List what the training costs, for the stages of the outbox.
+        """List the costs of the training, for the stages of the outbox.
 
         Raises:
             InvalidInput: the party's model cannot be trained so.

@@ -45,7 +45,7 @@ class Training:
     Args:
         name: the party's name.
         prototype: the untrained learner.
-        trusts: packages whose models it accepts from others; ``None`` for the usual ones.
+        trusts: packages whose models it accepts from others; ``None`` for the default.
         sends_rows: whether a model that holds rows it was trained on may be sent to others.
         secret: what its random streams are mixed with.
     """

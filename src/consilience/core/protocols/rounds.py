@@ -67,7 +67,7 @@ class BeforeTheFirstQuestion(WrappedNetwork):
     """A network that asks what is required before anything is trained, and nothing else."""
 
     def wrap(self, stage: Stage) -> BeforeTheFirstQuestion:
-        """Stay as it is: what is required passes no stage."""
+        """Return itself: questions by :meth:`require` pass no stage."""
         return self
 
     def ask(self, *tasks: Task, to: Sequence[str] | None = None) -> Replies:

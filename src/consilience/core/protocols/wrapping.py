@@ -26,7 +26,7 @@ Summed = bool | Literal["class sums"]
 
 
 class WrappedProtocol(Protocol):
-    """A protocol as what is around it sees it."""
+    """A protocol, as a :class:`Wrapping` sees it."""
 
     @property
     def name(self) -> str:
@@ -46,7 +46,7 @@ class WrappedProtocol(Protocol):
 
 @dataclass(frozen=True)
 class Wrapping:
-    """What a feature puts around the rounds of any protocol, switched on by an option.
+    """A change of the rounds of any protocol by a feature, switched on by an option.
 
     Attributes:
         kind: class of the option's values.
@@ -73,7 +73,7 @@ def wrapping(option: str) -> Wrapping:
 
 
 def wrapping_options(summed: Summed) -> tuple[str, ...]:
-    """List the options that every protocol has, sorted; nothing is loaded.
+    """List the options of every protocol, sorted, without loading them.
 
     Args:
         summed: whether sums are enough for the protocol; else it has no option for them.
@@ -86,8 +86,8 @@ def check_made(option: str, value: object, kind: type[Any], what: str, example: 
 
     Args:
         option: name of the option.
-        value: the value that was given.
-        kind: class that it should have.
+        value: the value.
+        kind: the class of valid values.
         what: noun of the class, for the error.
         example: call that makes one, for the error.
     """

@@ -174,7 +174,7 @@ class NetworkView(Protocol):
 class WrappedNetwork:
     """Base class of what stands between a protocol and a network, and has the same parties.
 
-    What has to be right before anything is trained is asked as it is.
+    Questions before the training, by :meth:`require`, reach the network unchanged.
 
     Attributes:
         network: the parties.
@@ -193,5 +193,5 @@ class WrappedNetwork:
         return self.network.agreed
 
     def require(self, *tasks: Task) -> Replies:
-        """Ask, where every party must answer."""
+        """Ask all parties, and require an answer of each."""
         return self.network.require(*tasks)

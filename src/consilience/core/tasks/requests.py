@@ -1,8 +1,8 @@
 """Requests on the wire: tasks, and behind them the headers of the stages that changed them on the way.
 
-A :class:`Stage` changes every request that a coordinator sends through it, and every answer. It says how in a
-:class:`Header`, which the party reads: the header changes the tasks back before they run, and changes the
-replies before they leave. Neither tasks nor protocols see any of it. Compression is such a stage
+A :class:`Stage` changes every request and every answer of a coordinator. It adds a :class:`Header`, which the
+party reads: the header changes the tasks back before they run, and changes the replies before they leave.
+Tasks and protocols do not see the change. Compression is such a stage
 (:mod:`consilience.methods.compression`); :meth:`.NetworkView.wrap` puts one around a network.
 """
 
@@ -22,15 +22,15 @@ MOST_HEADERS = 8
 
 
 class Header(Brief, ABC):
-    """Base of messages that say how the tasks before them, and the replies to these, travel."""
+    """Base of messages behind the tasks of a request: a party reads tasks and writes replies by them."""
 
     @abstractmethod
     def open(self, tasks: tuple[Any, ...], agreement: Agreement) -> tuple[Any, ...]:
-        """Change tasks back into what they were, at the party, before they run.
+        """Change tasks back at the party, before they run.
 
         Args:
             tasks: as they arrived.
-            agreement: what the federation agreed on.
+            agreement: the federation's agreement.
 
         Raises:
             KnowledgeRefused: they cannot be read.
@@ -40,13 +40,13 @@ class Header(Brief, ABC):
     def seal(
         self, tasks: tuple[Any, ...], replies: tuple[Any, ...], *, party: str, agreement: Agreement
     ) -> tuple[Any, ...]:
-        """Change replies into what leaves the party.
+        """Change replies before they leave the party.
 
         Args:
             tasks: as :meth:`open` gave them.
             replies: a reply to each.
             party: name of the party.
-            agreement: what the federation agreed on.
+            agreement: the federation's agreement.
 
         Raises:
             KnowledgeRefused: a reply would be refused on arrival.
@@ -54,7 +54,7 @@ class Header(Brief, ABC):
 
 
 class Stage(ABC):
-    """What a coordinator does to every request on its way out, and to every answer on its way in."""
+    """A change of every request of a coordinator on its way out, and of every answer on its way in."""
 
     @abstractmethod
     def send(
@@ -64,23 +64,23 @@ class Stage(ABC):
 
         Args:
             tasks: the tasks.
-            agreement: what the federation agreed on.
+            agreement: the federation's agreement.
 
         Returns:
-            The tasks as they are sent, and the header that says how; ``None`` if there is nothing to change.
+            The tasks in their changed form, and the header that describes the change; ``None`` for no change.
         """
 
     @abstractmethod
     def receive(
         self, party: str, tasks: tuple[Any, ...], replies: tuple[Any, ...], agreement: Agreement
     ) -> tuple[Any, ...]:
-        """Change what a party sent back into its replies.
+        """Change the messages of a party back into its replies.
 
         Args:
             party: name of the party.
             tasks: as :meth:`send` was given them.
-            replies: messages that it sent.
-            agreement: what the federation agreed on.
+            replies: the messages.
+            agreement: the federation's agreement.
 
         Raises:
             KnowledgeRefused: they cannot be read.
@@ -89,21 +89,21 @@ class Stage(ABC):
 
 @message
 class AskedBefore(Brief):
-    """Mark of a request that is like an earlier one of its round, and wants a reply of its own.
+    """Mark of a request that repeats an earlier one of its round, and needs a new reply.
 
     Attributes:
-        times: how often it was asked before.
+        times: number of earlier requests.
     """
 
     times: int
 
 
 class StagedTasks(tuple[Any, ...]):
-    """Tasks of a request as they travel; :attr:`headers` say how they become the tasks that are run.
+    """Tasks of a request in their changed form; the :attr:`headers` change them back.
 
     Attributes:
         headers: of the stages, the first one's first.
-        passed: at the coordinator, each of these stages with the tasks that it was given; empty at a party.
+        passed: at the coordinator, each stage with its input; empty at a party.
     """
 
     headers: tuple[Header, ...]
@@ -128,7 +128,7 @@ class StagedTasks(tuple[Any, ...]):
         """Change the tasks back at the party.
 
         Returns:
-            What each header was put on, the first one's first: these are the tasks that are run.
+            The tasks before each header, the first header's first; a party runs these.
         """
         found: list[tuple[Any, ...]] = []
         tasks = tuple(self)
@@ -140,7 +140,7 @@ class StagedTasks(tuple[Any, ...]):
     def received(
         self, party: str, replies: tuple[Any, ...], agreement: Agreement
     ) -> tuple[Any, ...]:
-        """Change what a party sent back into its replies, at the coordinator."""
+        """Change the messages of a party back into its replies, at the coordinator."""
         for stage, tasks in reversed(self.passed):
             replies = stage.receive(party, tasks, replies, agreement)
         return replies
@@ -205,7 +205,7 @@ def write_request(tasks: tuple[Any, ...], before: int = 0) -> bytes:
 
     Args:
         tasks: of the request.
-        before: how often the same was asked in the round before, and is not meant now.
+        before: number of equal requests earlier in the round.
     """
     messages = [*tasks, *tasks.headers] if isinstance(tasks, StagedTasks) else [*tasks]
     return encode([*messages, AskedBefore(times=before)] if before else messages)

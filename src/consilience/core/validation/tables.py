@@ -1,7 +1,7 @@
-"""Rows that come as tables, whose columns have names: told from arrays here, and read by another package.
+"""Recognition of tables, whose columns have names; another package reads them.
 
 A package that reads tables registers a module as ``reader`` under ``consilience.tables``, with the functions
-of :class:`TableReader`. Whoever gives arrays alone imports nothing of it.
+of :class:`TableReader`. A party with arrays alone does not import it.
 """
 
 from __future__ import annotations
