@@ -16,7 +16,7 @@ from sklearn.neighbors import KNeighborsClassifier
 
 from consilience import Federation, Frozen, Party, avg, ensemble_distillation, majority_vote, uwa
 from consilience.core.errors import InvalidInput, RunFailed
-from consilience.core.learners import as_learner
+from consilience.core.learners import as_learner, suited_to
 from consilience.core.learners.sklearn.learner import SklearnLearner
 from consilience.core.protocols import PROTOCOLS
 from consilience.tables.outcomes.per_label import PerLabel
@@ -178,3 +178,11 @@ def test_the_page_s_example_runs():
     exec(re.search(r"```python\n(.*?)```", page.read_text(), re.DOTALL)[1], names)
     said = names["history"].models["south"].predict(names["X"])
     assert said.shape == (240, 2) and np.corrcoef(said[:, 1], names["X"]["b"])[0, 1] > 0.5
+
+
+def test_a_model_that_is_read_from_a_file_is_held_against_its_outcome_too() -> None:
+    """As a party's is, by the same function."""
+    answers = Frozen(lambda X: np.full((len(X), 2), 0.5), classes=["a", "b"])
+    with pytest.raises(InvalidInput, match="the outcome is coded as"):
+        suited_to(answers, MultiLabel(["cough", "fever"]))
+    assert suited_to(answers, None) is answers

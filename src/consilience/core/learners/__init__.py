@@ -20,6 +20,7 @@ from consilience.core.learners.base import (
     Parametric,
     Phase,
     Steps,
+    suited_to,
 )
 from consilience.core.registry import registered_names, registered_object
 from consilience.core.validation.arrays import as_array
@@ -38,6 +39,7 @@ __all__ = [
     "as_learner",
     "kind_told_by",
     "refuse_recipe",
+    "suited_to",
 ]
 
 _ADAPTERS = "consilience.learners"

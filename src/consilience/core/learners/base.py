@@ -273,6 +273,29 @@ class FixedLearner(Learner):
         """Bound the rows that it is asked about in all."""
 
 
+def suited_to(learner: Learner, outcome: Outcome | None) -> Learner:
+    """Give the learner for an outcome, of the learner of a user's model.
+
+    Args:
+        learner: the learner.
+        outcome: the outcome; ``None`` for classes and values, and then the learner is returned.
+
+    Raises:
+        InvalidInput: a model that is never trained has other classes than the outcome.
+    """
+    if outcome is None:
+        return learner
+    if isinstance(learner, FixedLearner) and learner.classes != outcome.classes:
+        raise InvalidInput(
+            f"it answers with {', '.join(learner.classes[:5]) or 'values'}, and the outcome is coded as "
+            f"{', '.join(outcome.classes[:5])}",
+            where="Frozen",
+            mend="Give classes=outcome.classes, and a function that answers with their probabilities; of "
+            "several labels outcome.coded makes them.",
+        )
+    return outcome.suited(learner)
+
+
 @runtime_checkable
 class Parametric(Protocol):
     """A learner whose parameters can be read, set and pulled at, as protocols that exchange them need it.

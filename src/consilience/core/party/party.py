@@ -14,7 +14,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from consilience.core.errors import InvalidInput, odd_name
-from consilience.core.learners import FixedLearner, Learner, as_learner, kind_told_by
+from consilience.core.learners import (
+    FixedLearner,
+    Learner,
+    as_learner,
+    kind_told_by,
+    suited_to,
+)
 from consilience.core.messages.schema import Agreement, Ratios
 from consilience.core.metrics.metrics import metrics_of, own_weights
 from consilience.core.numerics.coarse_ratios import Coarseness
@@ -152,12 +158,9 @@ class Party(ReadByPublic, Training, SavedState):
         if outcome is not None:
             kind = "classification"
         learner = as_learner(model, kind=kind or kind_told_by(model, () if y is None else y))
-        if outcome is not None:
-            _check_knows(learner, outcome)
-            learner = outcome.suited(learner)
         super().__init__(
             str(name),
-            learner,
+            suited_to(learner, outcome),
             trusts=trusts,
             sends_rows=sends_rows,
             secret=secret,
@@ -486,15 +489,3 @@ class Party(ReadByPublic, Training, SavedState):
         if self.digits is not None:
             values = {name: float(f"{value:.{self.digits}g}") for name, value in values.items()}
         return len(self.test[0]), values
-
-
-def _check_knows(learner: Learner, outcome: Outcome) -> None:
-    """Raise ``InvalidInput`` if a model that is never trained knows other classes than an outcome has."""
-    if isinstance(learner, FixedLearner) and learner.classes != outcome.classes:
-        raise InvalidInput(
-            f"it answers with {', '.join(learner.classes[:5]) or 'values'}, and the outcome is coded as "
-            f"{', '.join(outcome.classes[:5])}",
-            where="Frozen",
-            mend="Give classes=outcome.classes, and a function that answers with their probabilities; of "
-            "several labels outcome.coded makes them.",
-        )

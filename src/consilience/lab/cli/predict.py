@@ -23,7 +23,7 @@ from consilience.core.errors import (
     nearest,
 )
 from consilience.core.files import read_text
-from consilience.core.learners import Model
+from consilience.core.learners import Model, suited_to
 from consilience.core.messages.columns import Schema
 from consilience.core.messages.replies import SharedModel
 from consilience.core.messages.schema import MOST_CLASSES, Agreement, Public
@@ -380,8 +380,7 @@ def _loaded(
     foreign = foreign_code(name, named)
     with allowing([one.within("model") for one in foreign], path, trust=trust):
         outcome = outcome_of(outcome_key)
-        made = (make(name, **named) for _ in range(2))
-        learner, alone = (one if outcome is None else outcome.suited(one) for one in made)
+        learner, alone = (suited_to(make(name, **named), outcome) for _ in range(2))
     learner.bind(outputs, schema)
     alone.bind(outputs, schema)
     if isinstance(learner, Frozen) and learner.classes:
