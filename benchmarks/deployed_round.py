@@ -120,7 +120,7 @@ def party_of(kind: str, number: int) -> Party:
     X = rng.normal(size=(600, 64))
     y = X[:, :10].argmax(axis=1)
     party = Party("ab"[number], Linear() if kind == "numpy" else "logistic-regression", X, y)
-    party.public = public_rows()
+    party.hold_public(public_rows())
     return party
 
 

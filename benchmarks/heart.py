@@ -25,7 +25,7 @@ import numpy as np
 from page import table, write
 from rivals import digest
 
-from consilience import Federation, Frozen, Party, ensemble_distillation
+from consilience import Federation, Frozen, Party, PrivateTable, ensemble_distillation
 from consilience.core.aggregation import AGGREGATORS
 from consilience.core.metrics.metrics import classification_metrics, row_losses
 from consilience.core.numerics.randomness import stream
@@ -124,7 +124,7 @@ def trial(
         if role == "frozen":
             made = vendor(one, model, X, words[y[who]], repetition)
         labels = None if role == "no labels" else words[y[who]]
-        parties.append(Party(one, made, X, labels, unknown="missing", **options))
+        parties.append(Party(one, made, PrivateTable(X, unknown="missing"), labels, **options))
     federation = Federation(parties, rows(name, public)[0], seed=repetition, strict=False)
     protocol = (
         local_only()
@@ -158,7 +158,7 @@ def roles_of(turn: int | None) -> dict[str, str]:
 
 def vendor(name: str, model: Any, X: Any, y: np.ndarray, seed: int) -> Frozen:
     """A hospital's model as it was trained there once, behind a function."""
-    party = Party(name, make(**model), X, y, unknown="missing")
+    party = Party(name, make(**model), PrivateTable(X, unknown="missing"), y)
     alone = Federation([party], X, seed=seed, strict=False).run(local_only(), progress=False)
     trained = alone.models[name]
     return Frozen(trained.predict_proba, classes=trained.classes)

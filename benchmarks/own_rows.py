@@ -188,19 +188,19 @@ def trial(
 
 def outcome(party: Party, model: Any) -> Iterator[tuple[str, float]]:
     """Losses of one party's three models, and how it compares with alone."""
-    assert isinstance(model, MixedModel) and party.test is not None
-    X, y = party.test
-    own = party.own > 0
-    targets = y if party.kind == "regression" else y[:, None] == np.array(model.classes)
+    assert isinstance(model, MixedModel) and party.rows.test is not None
+    X, y = party.rows.test
+    own = party.rows.own > 0
+    targets = y if party.rows.kind == "regression" else y[:, None] == np.array(model.classes)
     targets = targets.astype(float)
     said = {
         "alone": model.alone.outputs(X),
         "taught": model.taught.outputs(X),
         "chosen": model.outputs(X),
     }
-    losses = {who: row_losses(one, targets, party.kind) for who, one in said.items()}
+    losses = {who: row_losses(one, targets, party.rows.kind) for who, one in said.items()}
     measured = {"log loss": losses}
-    if party.kind == "regression":
+    if party.rows.kind == "regression":
         measured = {"squared error": {who: one / targets.var() for who, one in losses.items()}}
     else:
         wrong = {who: one.argmax(axis=1) != targets.argmax(axis=1) for who, one in said.items()}

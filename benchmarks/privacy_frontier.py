@@ -30,6 +30,7 @@ from consilience import Federation, Party, avg, ensemble_distillation
 from consilience.core.aggregation.base import onto_simplex
 from consilience.core.learners import as_learner
 from consilience.core.messages.replies import Predictions
+from consilience.core.numerics.outcomes import Classes
 from consilience.core.numerics.randomness import SystemNoise, limited_threads
 from consilience.lab.data.registry import load
 from consilience.privacy.accounting.budget import Budget
@@ -165,7 +166,9 @@ def parties(size: Size, rows: Rows, budget: Budget | None, mechanism: str) -> li
             recipe |= {"batch_size": size.batch, "first_epochs": size.epochs, "initial": "given"}
             model = as_learner(linear(rows.directions), recipe=recipe)
         classes = sorted(set(rows.public[1]))
-        party = Party(f"party-{i}", model, X, y, classes=classes, purpose="taught", calibration=0)
+        party = Party(
+            f"party-{i}", model, X, y, purpose="taught", calibration=0, outcome=Classes(classes)
+        )
         protect(party, budget)
         made.append(party)
     return made

@@ -23,6 +23,7 @@ import csv
 import hashlib
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import cache, lru_cache, partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -32,11 +33,12 @@ import rivals_page
 from page import RESULTS, write
 
 import consilience
-from consilience import Federation, Party, ensemble_distillation
+from consilience import Federation, ensemble_distillation
 from consilience.core.aggregation import AGGREGATORS, Aggregator, density_ratio, suwa
 from consilience.core.metrics.metrics import classification_metrics, log_losses, regression_metrics
 from consilience.core.networks import LocalNetwork
 from consilience.core.party.mixed_model import MixedModel
+from consilience.core.party.trainer import Trainer
 from consilience.core.protocols import local_only
 from consilience.core.tasks.predictions import Distill
 from consilience.lab.data import load
@@ -329,8 +331,6 @@ def outputs(
         learners: trained alone, by party; those that are missing are trained and added.
     """
     parties = setup.parties()
-    for party in parties:
-        _train_once(party, learners)
     network = Counting(parties, setup.public)
     federation = Federation.over(network, setup.public, seed=seed, strict=False)
     if rule == "alone":
@@ -340,8 +340,9 @@ def outputs(
     else:
         aggregate = setup.informed(rule) or (VARIANTS.get(rule) or AGGREGATORS[rule])()
         protocol = ensemble_distillation(aggregate=aggregate, rounds=rounds)
-    federation.run(protocol, progress=False)
-    models = [party.model() for party in parties]
+    with trained_once(learners):
+        federation.run(protocol, progress=False)
+    models = [party.trainer.model() for party in parties]
     X = setup.dataset.X_test
     taught = [one.taught if isinstance(one, MixedModel) else one for one in models]
     said = {
@@ -351,21 +352,24 @@ def outputs(
     return said, network.numbers / len(parties), network.agreed.classes, network.teacher
 
 
-def _train_once(party: Party, learners: dict[str, Any]) -> None:
-    """Let a party take the model that it trained alone for another rule, the same bits."""
-    train = party.fit_private
+@contextmanager
+def trained_once(learners: dict[str, Any]) -> Iterator[None]:
+    """Let parties take the models that they trained alone for another rule, the same bits, in this block."""
+    train = Trainer.fit_private
 
-    def fit_private(round: int) -> None:
-        if party.learner.fitted:
-            train(round)
-        elif party.name in learners:
-            party.learner = copy.deepcopy(learners[party.name])
-            party.model_changed()
-        else:
-            train(round)
-            learners[party.name] = copy.deepcopy(party.learner)
+    def fit_private(trainer: Trainer, round: int) -> None:
+        name = trainer.rows.party
+        if not trainer.learner.fitted and name in learners:
+            trainer.replace(copy.deepcopy(learners[name]))
+            return
+        train(trainer, round)
+        learners.setdefault(name, copy.deepcopy(trainer.learner))
 
-    party.fit_private = fit_private  # type: ignore[method-assign]
+    Trainer.fit_private = fit_private  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        Trainer.fit_private = train  # type: ignore[method-assign]
 
 
 def trial(

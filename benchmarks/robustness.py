@@ -28,7 +28,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from page import table, write
-from rivals import _train_once, digest
+from rivals import digest, trained_once
 from scipy.stats import t as student
 
 from consilience import Federation, auto, ensemble_distillation
@@ -148,8 +148,6 @@ def tried(one: Trial) -> dict[str, Any]:
     if (one.cell, one.seed) not in _learners:
         _learners.clear()
     parties = setup.parties()
-    for party in parties:
-        _train_once(party, _learners[one.cell, one.seed])
     network = HostileNetwork(
         parties,
         setup.public,
@@ -161,10 +159,11 @@ def tried(one: Trial) -> dict[str, Any]:
     told: dict[str, Any] = {"malicious": malicious, "excluded": excluded}
     rule = guarded(one, setup, malicious)
     try:
-        for round in federation.rounds(ensemble_distillation(rounds=ROUNDS, aggregate=rule)):
-            for note in () if round.teacher is None else round.teacher.notes:
-                if f"{EXCLUDED} since" in note:
-                    excluded.setdefault(note.partition(EXCLUDED)[0], round.number)
+        with trained_once(_learners[one.cell, one.seed]):
+            for round in federation.rounds(ensemble_distillation(rounds=ROUNDS, aggregate=rule)):
+                for note in () if round.teacher is None else round.teacher.notes:
+                    if f"{EXCLUDED} since" in note:
+                        excluded.setdefault(note.partition(EXCLUDED)[0], round.number)
     except RunFailed as failed:
         return {**told, "failed": str(failed)[:200]}
     X, y = setup.dataset.X_test, setup.dataset.y_test
@@ -185,7 +184,7 @@ def tried(one: Trial) -> dict[str, Any]:
 
 
 def _distilled(party: Any) -> Any:
-    model = party.model()
+    model = party.trainer.model()
     return getattr(model, "taught", model)
 
 

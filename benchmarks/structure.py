@@ -58,6 +58,8 @@ def figures() -> dict[str, tuple[int, list[str]]]:
         "decisions_on_a_task_outside_its_feature": list(_decisions(trees)),
         "modules_in_circles": _in_circles(graph),
         "parameters_of_party": _parameters_of_party(trees),
+        "members_of_party_view": _members_of_party_view(trees),
+        "files_that_import_party": _importers_of_party(trees),
     }
     lines = sum(_code_lines(file, tree) for file, tree in trees.items())
     figures = {name: (len(places), places) for name, places in counted.items()}
@@ -151,32 +153,63 @@ def _parameters_of_party(trees: Mapping[Path, ast.Module]) -> list[str]:
     raise LookupError("core/party/party.py has no class Party with a constructor")
 
 
+def _members_of_party_view(trees: Mapping[Path, ast.Module]) -> list[str]:
+    """Members of a party that tasks may use."""
+    return [
+        one.name
+        for node in ast.walk(trees[LIBRARY / "core/party/view.py"])
+        if isinstance(node, ast.ClassDef) and node.name == "PartyView"
+        for one in node.body
+        if isinstance(one, ast.FunctionDef)
+    ]
+
+
+def _importers_of_party(trees: Mapping[Path, ast.Module]) -> list[str]:
+    """Files that import the class ``Party``, for types too."""
+    return [
+        _name(file)
+        for file, tree in trees.items()
+        if any(
+            isinstance(node, ast.ImportFrom) and any(one.name == "Party" for one in node.names)
+            for node in ast.walk(tree)
+        )
+    ]
+
+
 NO_PARTIES = (
     "core/federation/federation.py",
     "core/messages/schema.py",
     "models/fixed.py",
     "methods/kernel_federations/agents.py",
     "methods/kernel_federations/federation.py",
+    "methods/model_exchange/party.py",
     "sites/coordinator/rounds.py",
 )
 """Files that assign attributes of other objects, which have the names of a party's."""
 
 
 def _written_elsewhere(trees: Mapping[Path, ast.Module]) -> list[str]:
-    """Assignments to an attribute of a party outside ``core/party``, or to an item of one.
+    """Assignments to an attribute of a party or one of its parts outside ``core/party``, or to an item of one.
 
-    Assigned are attributes that ``Party`` or one of its bases has, of anything but ``self``; and by a base of
+    Assigned are attributes that a class of ``core/party`` has, of anything but ``self``; and by a base of
     ``Party`` in another folder, whatever it assigns to itself.
     """
-    bases = {"Party"}
-    for node in ast.walk(trees[LIBRARY / "core/party/party.py"]):
-        if isinstance(node, ast.ClassDef) and node.name == "Party":
-            bases |= {one.id for one in node.bases if isinstance(one, ast.Name)}
+    inside = LIBRARY / "core/party"
+    parts = [
+        node
+        for file, tree in trees.items()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ClassDef) and file.parent == inside
+    ]
+    names = {node.name for node in parts}
+    for node in parts:
+        if node.name == "Party":
+            names |= {one.id for one in node.bases if isinstance(one, ast.Name)}
     classes = [
         (file, node)
         for file, tree in trees.items()
         for node in ast.walk(tree)
-        if isinstance(node, ast.ClassDef) and node.name in bases
+        if isinstance(node, ast.ClassDef) and node.name in names
     ]
     own = {name for _, node in classes for name, _ in _assigned(node, "self")}
     elsewhere = {

@@ -16,7 +16,6 @@ from consilience import __version__
 from consilience.core.errors import RunFailed
 from consilience.core.files import FORMAT, check_format
 from consilience.core.messages.columns import Column, Schema
-from consilience.core.party.state import read_state, write_state
 from consilience.core.tasks.lifecycle import Join
 from consilience.lab.cli.check_table import _read_schema, _write_schema
 from consilience.lab.config.reading import stored_spec
@@ -61,14 +60,14 @@ class Kind:
 def state(folder: Path) -> Path:
     party = one_party()
     party.join(agreement())
-    write_state(party, folder)
+    party.write_state(folder)
     return folder / "state.json"
 
 
 def read_party_state(path: Path) -> None:
     party = one_party()
     party.join(agreement())
-    read_state(party, path.parent)
+    party.read_state(path.parent)
 
 
 def home(folder: Path) -> Path:

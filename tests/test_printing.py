@@ -18,6 +18,7 @@ from sklearn.neighbors import KNeighborsClassifier
 
 import consilience
 from consilience import (
+    Classes,
     FederatedClassifier,
     FederatedRegressor,
     Federation,
@@ -26,7 +27,9 @@ from consilience import (
     KernelRidge,
     LocalNetwork,
     Party,
+    PartyRules,
     Population,
+    PrivateTable,
     ProcessNetwork,
     as_learner,
     avg,
@@ -34,6 +37,7 @@ from consilience import (
 )
 from consilience.core.messages.message import REGISTRY
 from consilience.core.messages.schema import Public
+from consilience.core.party.rules import Keys
 from consilience.core.validation.printing import described
 from consilience.tables.dataset import Dataset
 
@@ -109,6 +113,9 @@ MADE: dict[str, Callable[[], Any]] = {
     "LocalNetwork": lambda: LocalNetwork(parties(), Public(PUBLIC)),
     "ProcessNetwork": lambda: ProcessNetwork(parties(), Public(PUBLIC)),
     "Population": lambda: Population(["north"], lambda name: parties()[0]),
+    "PrivateTable": lambda: PrivateTable(tables()["north"][0]),
+    "PartyRules": lambda: PartyRules(keys=Keys(secret=SECRET.encode())),
+    "Classes": lambda: Classes(["no", "yes"]),
 }
 """How an object of each public class that may hold rows is made."""
 

@@ -58,13 +58,16 @@ from consilience.core.networks import (
     Population as Population,
     ProcessNetwork as ProcessNetwork,
 )
+from consilience.core.numerics.outcomes import Classes as Classes
 from consilience.core.party.party import (
     Party as Party,
 )
+from consilience.core.party.rules import PartyRules as PartyRules
 from consilience.core.protocols import (
     ensemble_distillation as ensemble_distillation,
     iterative_distillation as iterative_distillation,
     local_only as local_only,
 )
+from consilience.tables.reader import PrivateTable as PrivateTable
 
 __version__: str

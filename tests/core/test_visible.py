@@ -187,7 +187,8 @@ def test_a_coordinator_takes_no_odd_names() -> None:
 
 def test_a_party_joins_nothing_with_odd_classes() -> None:
     party = Party("a", GaussianNB(), X, ["x", "y"] * 3)
-    party.public = public = Public(X)
+    public = Public(X)
+    party.hold_public(public)
     agreed = Agreement(kind="classification", classes=("x", "y", "z\u202e"), outputs=3, rows=6,
                        public=public.key, seed=0)  # fmt: skip
     with pytest.raises(InvalidInput, match="a class or party agreed on has no name"):

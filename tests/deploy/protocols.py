@@ -33,6 +33,7 @@ from consilience.sites.transport.flower.network import FlowerNetwork
 from consilience.sites.transport.flower.server_app import coordinator_app
 from consilience.sites.transport.superlink import write_app
 from helpers.flower_loopback import Loopback
+from helpers.party_rules import set_keys
 from helpers.party_sites import NodeSites
 
 # Every message starts a process that imports this file: what few need is imported where it is needed.
@@ -71,7 +72,7 @@ def site(name: str, number: int, home: Path) -> PartySite:
 
     def made() -> Party:
         parties, public = small(name).parties()
-        parties[number].public = public
+        parties[number].hold_public(public)
         return parties[number]
 
     limits = EVERYTHING.model_copy(update={"secret": True})
@@ -127,7 +128,7 @@ def different(name: str, found: Mapping[str, Any], homes: Callable[[int], Path])
     case = small(name)
     parties, public = case.parties()
     for number, party in enumerate(parties):
-        party.secret = own_secret(homes(number) / name)
+        set_keys(party, secret=own_secret(homes(number) / name))
     network = LocalNetwork(parties, public)
     rounds = list(Federation.over(network, public, strict=False).rounds(case.protocol))
     differ = [] if said(case, rounds, network) == found["said"] else ["states or teachers"]

@@ -46,7 +46,7 @@ def in_process(center: Path) -> dict[str, np.ndarray]:
     parties = [as_deployed(read_party(center.parent / name / "party.toml")) for name in NAMES]
     federation = Federation.over(LocalNetwork(parties, spec.rows()), spec.rows(), seed=spec.seed)
     list(federation.rounds(spec.make_protocol()))
-    return {party.name: party.learner.predict(spec.rows().X) for party in parties}
+    return {party.name: party.trainer.learner.predict(spec.rows().X) for party in parties}
 
 
 def same(one: dict[str, np.ndarray], other: dict[str, np.ndarray]) -> None:

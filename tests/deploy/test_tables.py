@@ -101,9 +101,9 @@ def test_the_same_bits_as_in_one_process(run: Path, monkeypatch: pytest.MonkeyPa
     for party in parties:
         with read_party(run.parent / party.name / "party.toml").site() as site:
             held = site.party()
-            assert held is not None and held.schema == spec.rows().schema
-            expected = party.learner.predict(spec.rows().X)
-            np.testing.assert_array_equal(held.learner.predict(spec.rows().X), expected)
+            assert held is not None and held.rows.schema == spec.rows().schema
+            expected = party.trainer.learner.predict(spec.rows().X)
+            np.testing.assert_array_equal(held.trainer.learner.predict(spec.rows().X), expected)
     new = run.parent / "new.csv"
     new.write_text("smokes;grade;höhe;age\nYes;Grade 3;170,5;55\n;;;41\n")
     said = predictions(of_party(run.parent / "south" / "party.toml"), new).splitlines()
@@ -143,7 +143,7 @@ def read(folder: Path, frame: pd.DataFrame, **written: Any) -> Party:
     (folder / "party.toml").write_text(PARTY.format(**about))
     party = read_party(folder / "party.toml").party()
     assert party.public is not None
-    party.read_by(party.public)
+    party.read_public(party.public)
     return party
 
 
@@ -190,13 +190,13 @@ def test_a_difference_is_mended(difference: str, tmp_path: Path) -> None:
 
 def same(party: Party) -> None:
     """Rows and labels are those of the plain file: the rows that are set aside too."""
-    found = np.concatenate([party.X, party.test[0]])
+    found = np.concatenate([party.rows.X, party.rows.test[0]])
     expected = (
         NORTH.assign(smokes=NORTH["smokes"] == "yes").drop(columns="ill").to_numpy(np.float32)
     )
     at = np.lexsort(found.T), np.lexsort(expected.T)
     np.testing.assert_array_equal(found[at[0]].astype(np.float32), expected[at[1]])
-    labels = np.concatenate([party.y, party.test[1]])
+    labels = np.concatenate([party.rows.y, party.rows.test[1]])
     assert labels[at[0]].tolist() == NORTH["ill"].to_numpy()[at[1]].tolist()
 
 

@@ -309,8 +309,8 @@ class Deployed:
 
 def answers(party: Party, rows: np.ndarray) -> dict[str, np.ndarray]:
     """What a party's model says of rows, in every form that it has."""
-    kinds = ("predict", "logits") if party.kind == "classification" else ("predict",)
-    return {kind: getattr(party.learner, kind)(rows) for kind in kinds}
+    kinds = ("predict", "logits") if party.rows.kind == "classification" else ("predict",)
+    return {kind: getattr(party.trainer.learner, kind)(rows) for kind in kinds}
 
 
 _OFTEN = """\

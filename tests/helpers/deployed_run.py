@@ -98,7 +98,7 @@ def predictions(center: Path) -> dict[str, np.ndarray]:
     for name in NAMES:
         with read_party(center.parent / name / "party.toml").site() as site:
             party = site.party()
-            said[name] = party.learner.predict(party.public.X)
+            said[name] = party.trainer.learner.predict(party.public.X)
     return said
 
 
@@ -113,8 +113,8 @@ def assert_same_models_in_one_process(center: Path) -> None:
         with read_party(files[party.name]).site() as site:
             held = site.party()
             assert held is not None
-            expected = party.predict(spec.rows().X)
-            np.testing.assert_array_equal(held.predict(spec.rows().X), expected)
+            expected = party.trainer.predict(spec.rows().X)
+            np.testing.assert_array_equal(held.trainer.predict(spec.rows().X), expected)
 
 
 def assert_refused(folder: Path, text: str, change: tuple[str, str], said: str) -> None:

@@ -194,7 +194,7 @@ def while_a_budget_is_spent(folder: Path) -> dict[str, Any]:
 def declared() -> Party:
     """A party that may have a budget."""
     party = one_party()
-    party.declared = party.classes
+    party.rows.declared = party.rows.classes
     return party
 
 

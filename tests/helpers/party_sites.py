@@ -23,6 +23,7 @@ from consilience.core.tasks.lifecycle import Checkpoint, Describe, Join
 from consilience.core.tasks.predictions import Distill, FitPrivate, PredictPublic
 from consilience.core.tasks.scores import CountRows
 from consilience.sites.party import EVERYTHING, PartySite, PartySpec, own_secret
+from helpers.party_rules import set_keys
 
 
 class SiteNetwork(Network):
@@ -66,8 +67,8 @@ class SiteNetwork(Network):
         for name in self.parties:
             with self.site(name) as site:
                 party = site.party()
-                if party is not None and party.trained:
-                    found[name] = party.model()
+                if party is not None and party.trainer.learner.fitted:
+                    found[name] = party.trainer.model()
         return found
 
 
@@ -101,14 +102,14 @@ class NodeSites:
 def one_party() -> Party:
     """The first of the checks' parties, its public rows in its hands; the same bits in every folder."""
     party = without_rows()
-    party.public = classifiers()[1]
+    party.hold_public(classifiers()[1])
     return party
 
 
 def without_rows() -> Party:
     """The same party, that waits for public rows from the coordinator."""
     parties, _ = classifiers()
-    parties[0].secret = b"of ash"
+    set_keys(parties[0], secret=b"of ash")
     return parties[0]
 
 
@@ -136,7 +137,7 @@ def requests(rounds: int) -> list[bytes]:
 def as_deployed(spec: PartySpec) -> Party:
     """A party in this process that draws and computes as its site does."""
     party = spec.party()
-    party.secret = own_secret(spec.state)
+    set_keys(party, secret=own_secret(spec.state))
     spec.limits.bind(party)
     return party
 

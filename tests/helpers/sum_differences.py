@@ -64,6 +64,7 @@ from consilience.privacy.secure_aggregation.tasks import (
 )
 from consilience.sites.operations.certificates import make_key
 from consilience.sites.party import Limits, PartySite
+from helpers.party_rules import set_keys
 
 NAMES, VICTIM = "abcdef", "f"
 FIVE = NAMES[:-1]
@@ -139,7 +140,7 @@ class Coordinator:
         """Give the sixth party's answers, shape ``(300, 10)``, which a coordinator does not know."""
         party = self.network.sites[VICTIM].party()
         assert party is not None
-        return party.outputs("probabilities").astype(np.float64)
+        return party.trainer.outputs("probabilities").astype(np.float64)
 
     def teach(
         self,
@@ -431,8 +432,8 @@ def run(
 
             def made(name: str = name, X: Any = X, y: Any = y) -> Party:
                 party = Party(name, model(name), X, y)
-                party.identity = (home / f"{name}.key").read_bytes()
-                party.roster = checked_roster(party, roster)
+                identity = (home / f"{name}.key").read_bytes()
+                set_keys(party, identity=identity, roster=checked_roster(name, identity, roster))
                 return party
 
             site = PartySite(made, home / name, limits=limits or Limits(masks=True), name=name)

@@ -52,7 +52,7 @@ def begun(tmp_path: Path) -> Any:
             "north", model, PEOPLE[rows], ILL[rows], calibration=0, test=tested, purpose="taught"
         )
         agreed = negotiate([Describe().run(party)], chosen)
-        party.public = chosen if limits.overlap else None
+        party.hold_public(chosen if limits.overlap else None)
         site = PartySite(lambda: party, tmp_path / str(len(sites)), limits=limits)
         sites.append(site)
 

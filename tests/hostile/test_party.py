@@ -122,7 +122,7 @@ def besieged(examples: int) -> tuple[Hostile, int]:
 
     attack()
     for name in {*NAMES} - {HOSTILE}:
-        here, there = (made._members[name].learner for made in (network, silent))
+        here, there = (made._members[name].trainer.learner for made in (network, silent))
         np.testing.assert_array_equal(here.weights, there.weights)
     return network, sent[0]
 

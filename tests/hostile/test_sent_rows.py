@@ -55,7 +55,7 @@ def test_without_the_limit_it_finds_the_mean_of_a_column(tmp_path: Path) -> None
     """So that the attack is one."""
     party = patients()
     found = Oracle(tmp_path, public_sets=None).bisects(party, 50)
-    assert found == pytest.approx(party.X[:, 0].mean(), abs=1e-9)
+    assert found == pytest.approx(party.rows.X[:, 0].mean(), abs=1e-9)
 
 
 def test_after_the_last_set_nothing_more_is_learned(tmp_path: Path) -> None:
@@ -66,7 +66,7 @@ def test_after_the_last_set_nothing_more_is_learned(tmp_path: Path) -> None:
     told, rest = oracle.said[:sets], oracle.said[sets:]
     assert len(set(told)) == 2 and set(rest) == {oracle.said[-1]}
     assert "limits.public_sets: it has looked at 10 sets" in oracle.said[-1]
-    assert abs(found - party.X[:, 0].mean()) > 0.01
+    assert abs(found - party.rows.X[:, 0].mean()) > 0.01
 
 
 def test_parties_that_said_the_same_cannot_be_told_apart_any_more(tmp_path: Path) -> None:
@@ -87,11 +87,11 @@ def test_a_set_that_comes_again_says_nothing_of_new_rows(tmp_path: Path) -> None
     """The same set before and after a row was added: the two answers would say on which side it lies."""
     oracle = Oracle(tmp_path)
     few, more = patients(100), patients(200)
-    means = [party.X[:, 0].mean() for party in (few, more)]
+    means = [party.rows.X[:, 0].mean() for party in (few, more)]
     spread = 2 * SPREAD
     between = sum(means) / 2 + 4 * spread  # taken by one of the two alone
     fresh = [
-        Oracle(tmp_path / str(party.X.shape[0])).asks(between, spread, party)
+        Oracle(tmp_path / str(party.rows.X.shape[0])).asks(between, spread, party)
         for party in (few, more)
     ]
     assert fresh[0] != fresh[1]

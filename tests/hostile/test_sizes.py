@@ -43,7 +43,7 @@ PUBLIC = Public(X[:50])
 def patients() -> Party:
     y = np.where(np.arange(200) % 2, "ill", "well")
     party = Party("north", LogisticRegression(), X, y, test=(X, y))
-    party.public = PUBLIC
+    party.hold_public(PUBLIC)
     return party
 
 
@@ -129,22 +129,22 @@ def test_a_teacher_of_another_shape_is_not_converted(peak: Any) -> None:
 def test_a_model_of_other_outputs_is_not_asked() -> None:
     party, other = patients(), Party("b", GaussianNB(), X, np.arange(200) % 5)
     for member, agreed in ((party, on(2)), (other, None)):
-        other.public = PUBLIC
+        other.hold_public(PUBLIC)
         if agreed is None:
             names = tuple("01234")
             agreed = Agreement(kind="classification", classes=names, outputs=5, public=PUBLIC.key,
                                rows=len(PUBLIC), seed=0)  # fmt: skip
         member.join(agreed)
-    other.fit_private(1)
+    other.trainer.fit_private(1)
     with pytest.raises(Exception, match="a model of 5 outputs, not 2"):
-        predict_private_with(party, *pack(other.learner))
+        predict_private_with(party, *pack(other.trainer.learner))
 
 
 @pytest.mark.parametrize("dtype", ["bool", "u1", "f4", "f8"])
 def test_public_rows_count_as_what_they_become(tmp_path: Path, dtype: str) -> None:
     """A byte or eight of them on the wire, a number is eight in memory."""
     party = patients()
-    party.public = None
+    party.hold_public(None)
     sent = TakePublic.of(Public((X[:40] > 0).astype(dtype)))
     assert sent.unpacked == 40 * 3 * 8
     with PartySite(lambda: party, tmp_path, limits=Limits(public_bytes=40 * 3 * 8 - 1)) as site:
@@ -164,7 +164,7 @@ def test_categories_count_as_what_rows_are_compared_by(tmp_path: Path, peak: Any
     sent = TakePublic.of(rows)
     assert sent.nbytes < 600_000 and sent.unpacked == 16 * 26_000 * 10_000 + 10 * len(sent.schema)
     party = patients()
-    party.public = None
+    party.hold_public(None)
     peak()
     with PartySite(lambda: party, tmp_path, limits=Limits()) as site:
         reason = ask(site, sent).reason
@@ -329,7 +329,7 @@ def test_quantised_numbers_take_no_more_than_themselves(peak: Any, bits: int) ->
 def test_public_rows_hide_from_no_limit_by_compression(tmp_path: Path) -> None:
     """The limit looks at arrays, and these would be elsewhere."""
     party = patients()
-    party.public = None
+    party.hold_public(None)
     with PartySite(lambda: party, tmp_path, limits=Limits(public_bytes=100)) as site:
         sent = TakePublic.of(PUBLIC)
         hidden = sent_through([Compression(zstd())], (sent,), on(2))

@@ -130,7 +130,7 @@ def test_an_engineer_who_changes_the_roster_consents_to_other_sums(attacks: Any)
         for name in attacks.FIVE:
             party = coordinator.network.sites[name].party()
             party.features["sums"].roster = {
-                other: f"{line} 2" for other, line in party.roster.items()
+                other: f"{line} 2" for other, line in party.rules.keys.roster.items()
             }
         assert coordinator.sum(1, attacks.FIVE)
         return coordinator.estimate()

@@ -19,6 +19,7 @@ from consilience.core.errors import InvalidInput
 from consilience.core.federation.forming import negotiate
 from consilience.core.learners import as_learner
 from consilience.core.messages.schema import Public
+from consilience.core.party.trainer import Teaching
 from consilience.core.protocols import ensemble_distillation
 from consilience.core.tasks.lifecycle import Describe
 from consilience.models import KernelRidge
@@ -217,7 +218,7 @@ def test_rows_from_a_kernel_that_keeps_its_matrix_are_not_written_to() -> None:
 
 def joined(model: Any, X: Any, y: Any, public: Any, **more: Any) -> Party:
     party = Party("a", model, X, y, **more)
-    party.public = Public(public)
+    party.hold_public(Public(public))
     party.join(negotiate([Describe().run(party)], party.public))
     return party
 
@@ -228,16 +229,16 @@ def test_a_party_distils_by_the_closed_form(alpha: float) -> None:
     rows weigh the same."""
     party = joined(KernelRidge(1e-2, kernel=smooth), X, Y, NEW, calibration=0)
     teacher = np.cos(NEW)
-    party.fit_private(1)
+    party.trainer.fit_private(1)
     K = smooth(X, X)
     alone = smooth(NEW, X) @ np.linalg.solve(K + 30 * 1e-2 * np.eye(30), Y)
-    np.testing.assert_allclose(party.outputs("values"), alone, rtol=0, atol=1e-12)
-    party.distill(1, teacher, alpha)
+    np.testing.assert_allclose(party.trainer.outputs("values"), alone, rtol=0, atol=1e-12)
+    party.trainer.distill(Teaching(1, teacher, alpha))
     Z = np.concatenate([X, NEW])
     D = np.diag(np.repeat([alpha / 30, (1 - alpha) / 9], [30, 9]))
     system = smooth(Z, Z) + 1e-2 * np.linalg.inv(D)
     closed = smooth(NEW, Z) @ np.linalg.solve(system, np.concatenate([Y, teacher]))
-    np.testing.assert_allclose(party.outputs("values"), closed, rtol=0, atol=1e-12)
+    np.testing.assert_allclose(party.trainer.outputs("values"), closed, rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("scaled", [False, True])
@@ -247,17 +248,17 @@ def test_a_party_chooses_anew_at_every_fit_by_rows_it_never_trains_on(scaled: bo
     party = joined(
         make_pipeline(StandardScaler(), own) if scaled else own, X, Y, NEW, calibration=0.3
     )
-    held, values = party._held_out
+    held, values = party.trainer.rows.held_out
     chosen = []
     for teacher in (None, np.sin(5 * NEW), 0.3 * RNG.normal(size=NEW.shape)):
         if teacher is None:
-            party.fit_private(1)
-            weights, targets = np.ones(21), party._train[1]
+            party.trainer.fit_private(1)
+            weights, targets = np.ones(21), party.trainer.rows.train[1]
         else:
-            party.distill(1, teacher, 0.5)
+            party.trainer.distill(Teaching(1, teacher, 0.5))
             weights = np.repeat([1 / 21, 1 / 9], [21, 9])
-            targets = np.concatenate([party._train[1], teacher])
-        fitted: Any = party.learner._models[0]  # type: ignore[attr-defined]
+            targets = np.concatenate([party.trainer.rows.train[1], teacher])
+        fitted: Any = party.trainer.learner._models[0]  # type: ignore[attr-defined]
         before, last = (fitted[0].transform, fitted[1]) if scaled else (np.asarray, fitted)
         best = best_on((before(held), values), smooth, last.X_fit_, targets, weights)
         np.testing.assert_allclose(last.regularization_, best, rtol=1e-10)
@@ -305,7 +306,7 @@ def test_it_keeps_the_contract_of_protocols() -> None:
         made, public = regressors()
         choices = [1e-3, "gcv", "calibration", "calibration"]
         parties = [
-            Party(one.name, KernelRidge(choice), one.X, one.y, test=one.test)
+            Party(one.name, KernelRidge(choice), one.rows.X, one.rows.y, test=one.rows.test)
             for one, choice in zip(made, choices, strict=True)
         ]
         return parties, public

@@ -174,7 +174,7 @@ def test_labels_behind_a_mask_are_refused() -> None:
         Party("a", LinearRegression(), X[A], np.ma.array(X[A, 0], mask=hidden))
     with pytest.raises(InvalidInput, match="own, the weights"):
         weights = np.ma.array(np.ones(100), mask=hidden)
-        Party("a", LogisticRegression(), X[A], Y[A], test=(X[A], Y[A]), own=weights)
+        Party("a", LogisticRegression(), X[A], Y[A], test=(X[A], Y[A], weights))
     rows = np.ma.array(np.ones((3, 2)), mask=[[False, True], [False, False], [False, False]])
     with pytest.raises(InvalidInput, match="event is nan"):
         Survival(edges=[1.0, 2.0]).read(rows, where="a")
@@ -206,13 +206,14 @@ def test_parties_in_two_time_zones_mean_the_same_moment() -> None:
     public = Public(rows["UTC"])
     for name, table in rows.items():
         party = Party("a", LogisticRegression(), table, late)
-        assert party.read_by(public) is public
-        np.testing.assert_array_equal(party.X, public.X, err_msg=name)
+        party.read_public(public)
+        assert party.public is public
+        np.testing.assert_array_equal(party.rows.X, public.X, err_msg=name)
     other = Party("b", LinearRegression(), rows["Berlin"], np.arange(240.0))
     Federation([other], rows["UTC"]).run(
         ensemble_distillation(aggregate=mean(), rounds=1), progress=False
     )
-    np.testing.assert_array_equal(other.X, public.X)
+    np.testing.assert_array_equal(other.rows.X, public.X)
 
 
 def test_dates_with_and_without_a_time_zone_are_refused() -> None:

@@ -97,20 +97,22 @@ def few(count: int = 200) -> problems.Images:
 
 def test_same_data_is_dealt_unequally() -> None:
     first, second = problems.agents(Setting(), QUICK, few(), 0)
-    assert (len(first.X), len(second.X)) == (140, 60)
-    assert first.y.shape == (140, 10) and (first.y.sum(axis=1) == 1).all()
-    assert set(second.y.argmax(axis=1)) == set(range(10))
+    assert (len(first.rows.X), len(second.rows.X)) == (140, 60)
+    assert first.rows.y.shape == (140, 10) and (first.rows.y.sum(axis=1) == 1).all()
+    assert set(second.rows.y.argmax(axis=1)) == set(range(10))
 
 
 def test_alpha_says_how_much_is_mixed() -> None:
     setting = Setting(portion=0.0, loss="cross-entropy")
     apart = problems.agents(setting, QUICK, few(), 0)
-    assert [party.classes for party in apart] == [tuple("01234"), tuple("56789")]
+    assert [party.rows.classes for party in apart] == [tuple("01234"), tuple("56789")]
     five = problems.agents(replace(setting, agents=5), QUICK, few(), 0)
-    assert [party.classes for party in five] == [tuple(p) for p in ("01", "23", "45", "67", "89")]
+    assert [party.rows.classes for party in five] == [
+        tuple(p) for p in ("01", "23", "45", "67", "89")
+    ]
     mixed = problems.agents(replace(setting, portion=0.1), QUICK, few(), 0)
-    assert [len(party.X) for party in mixed] == [100, 100]
-    foreign = sum(label in "56789" for label in mixed[0].y)
+    assert [len(party.rows.X) for party in mixed] == [100, 100]
+    foreign = sum(label in "56789" for label in mixed[0].rows.y)
     assert 0 < foreign <= 10
 
 

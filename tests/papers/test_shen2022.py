@@ -64,17 +64,17 @@ def test_a_share_is_dealt_evenly_and_the_rest_by_label() -> None:
     """80 images, 4 clients, s = 0.2: 4 each of any label, and 16 of 64 in the order of labels."""
     model = problems.averaged_network(QUICK, 0.1)
     parties = problems.clients(few(), 0.2, QUICK, model, 0)
-    assert [len(party.X) for party in parties] == [20, 20, 20, 20]
+    assert [len(party.rows.X) for party in parties] == [20, 20, 20, 20]
     assert [party.name for party in parties] == [f"client-00{i}" for i in range(4)]
-    own = [party.y.tolist() for party in parties]
+    own = [party.rows.y.tolist() for party in parties]
     assert sum(label in "0123" for label in own[0]) >= 16
     assert sum(label in "6789" for label in own[3]) >= 16
     sorted_ones = problems.clients(few(), 0.0, QUICK, model, 0)
-    assert sorted_ones[0].classes == ("0", "1", "2")
+    assert sorted_ones[0].rows.classes == ("0", "1", "2")
     again = problems.clients(few(), 0.2, QUICK, model, 0)
     other = problems.clients(few(), 0.2, QUICK, model, 1)
-    assert np.array_equal(parties[0].X, again[0].X)
-    assert not np.array_equal(parties[0].X, other[0].X)
+    assert np.array_equal(parties[0].rows.X, again[0].rows.X)
+    assert not np.array_equal(parties[0].rows.X, other[0].rows.X)
 
 
 @pytest.mark.needs_data("mnist", "fashion-mnist")
@@ -294,16 +294,18 @@ def test_hospitals_hold_their_own_patients() -> None:
     table = tabular.TABLES["heart disease"]
     parties, whole = tabular.parties_of(table, 0, tabular._booster(table, 0.1))
     assert whole.group is not None
-    assert [len(p.X) for p in parties] == np.unique(whole.group, return_counts=True)[1].tolist()
-    assert sum(len(p.test[1]) for p in parties if p.test is not None) == len(whole.y_test)
+    assert [len(p.rows.X) for p in parties] == np.unique(whole.group, return_counts=True)[
+        1
+    ].tolist()
+    assert sum(len(p.rows.test[1]) for p in parties if p.rows.test is not None) == len(whole.y_test)
 
 
 def test_parties_hold_some_digits() -> None:
     table = tabular.TABLES["digits"]
     parties, whole = tabular.parties_of(table, 0, tabular._booster(table, 0.1))
-    assert len(parties) == 10 and sum(len(p.X) for p in parties) == len(whole.X)
-    largest = max(np.unique(parties[0].y, return_counts=True)[1])
-    assert largest > 0.6 * len(parties[0].y)
+    assert len(parties) == 10 and sum(len(p.rows.X) for p in parties) == len(whole.X)
+    largest = max(np.unique(parties[0].rows.y, return_counts=True)[1])
+    assert largest > 0.6 * len(parties[0].rows.y)
 
 
 def test_one_party_boosts_as_central_training_does(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,7 +19,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer, StandardScaler
 from sklearn.svm import SVR
 
-from consilience import Federation, Party, auto, avg, ensemble_distillation, mean
+from consilience import Federation, Party, PrivateTable, auto, avg, ensemble_distillation, mean
 from consilience.core.errors import InvalidInput
 from consilience.core.messages.schema import Public
 from consilience.core.networks import LocalNetwork
@@ -59,7 +59,8 @@ def party(name: str, change: Any = None, model: Any = None, **options: Any) -> P
     test, y_test = patients(7)
     change = change or (lambda table: table)
     model = model or HistGradientBoostingClassifier(max_iter=5)
-    return Party(name, model, change(frame), y, test=(change(test), y_test), **options)
+    rows = PrivateTable(change(frame), **options)
+    return Party(name, model, rows, y, test=(change(test), y_test))
 
 
 def answers(history: Any, name: str = "a") -> np.ndarray:
@@ -129,9 +130,9 @@ def test_tables_that_do_not_go_together_are_refused_by_name(change: Any, said: s
 def test_a_party_with_fewer_columns_takes_part() -> None:
     few = party("few", lambda table: table[["smokes"]], missing="allowed")
     history = run(few, party("a"), aggregate=auto())
-    assert few.X.shape == (60, 1) and few.public.X.shape == (60, 1)
+    assert few.rows.X.shape == (60, 1) and few.public.X.shape == (60, 1)
     assert few.public.key == Public(PUBLIC).key
-    assert few.notes == ("it lacks 'age', 'pressure', and takes part without",)
+    assert few.rows.notes == ("it lacks 'age', 'pressure', and takes part without",)
     said = history.models["few"].predict_proba(PUBLIC)
     smokes = (PUBLIC["smokes"] == "yes").to_numpy()
     assert len(np.unique(said[smokes], axis=0)) == 1  # nothing else tells them apart
@@ -156,10 +157,17 @@ def test_rows_are_read_as_strictly_for_the_test_as_for_training() -> None:
         run(Party("a", GaussianNB(), frame, y, test=(strange, y_test)), party("bb"))
     with pytest.raises(InvalidInput, match="test data: there is no input column 'age'"):
         less = test.drop(columns="age")
-        run(Party("a", GaussianNB(), frame, y, test=(less, y_test), missing="allowed"), party("bb"))
-    mild = Party("a", GaussianNB(), frame, y, test=(strange, y_test), unknown="missing")
+        run(
+            Party(
+                "a", GaussianNB(), PrivateTable(frame, missing="allowed"), y, test=(less, y_test)
+            ),
+            party("bb"),
+        )
+    mild = Party(
+        "a", GaussianNB(), PrivateTable(frame, unknown="missing"), y, test=(strange, y_test)
+    )
     run(mild, party("bb"))
-    assert mild.notes[0].startswith("in the test rows, column 'smokes' holds a category")
+    assert mild.rows.notes[0].startswith("in the test rows, column 'smokes' holds a category")
 
 
 def test_a_party_says_its_unit() -> None:
@@ -179,7 +187,7 @@ def test_an_input_that_says_the_target_is_noted() -> None:
         "a", GaussianNB(), frame.assign(outcome=np.where(y == "ill", "dead", "alive")), y
     )
     run(leaking, party("bb", lambda table: table.assign(outcome="alive")), public=public)
-    assert leaking.notes == ("'outcome' says the target under another name",)
+    assert leaking.rows.notes == ("'outcome' says the target under another name",)
 
 
 def test_arrays_with_gaps_are_taken() -> None:
@@ -252,8 +260,8 @@ def test_texts_beside_other_columns_are_read_by_what_the_public_columns_say(
     one, without = party("a", with_notes), party("bb", missing="allowed")
     history = run(one, without, public=public)
     notes = text_columns(with_notes(patients(1)[0]), ["note"], encoder="letters")
-    np.testing.assert_array_equal(one.X[:, 3:], notes.iloc[:, 3:])
-    assert without.X.shape == (60, 3)
+    np.testing.assert_array_equal(one.rows.X[:, 3:], notes.iloc[:, 3:])
+    assert without.rows.X.shape == (60, 3)
     with_notes(PUBLIC).to_csv(tmp_path / "new.csv", index=False)
     schema = Public(public).schema
     read = read_rows(

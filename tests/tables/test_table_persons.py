@@ -172,7 +172,7 @@ name = "naive-bayes"
     with pytest.raises(InvalidInput, match="'patient_id' names persons"):
         read_party(file).party()
     file.write_text(text.replace("[model]", "rows_are_independent = true\n[model]"))
-    assert len(read_party(file).party().X) > 0
+    assert len(read_party(file).party().rows.X) > 0
 
 
 def test_commands_say_it_before_they_write_or_run(

@@ -26,11 +26,11 @@ SMALLER = {"random-forest": {"n_estimators": 30}, "mlp": {"hidden": [32]}}
 
 
 def public_rows() -> Public:
-    """Every fourth row, unlabelled; whoever takes part loads them for itself."""
+    """Load every fourth row, unlabelled; the server sends them to the parties."""
     return Public(load_digits().data[3::4] / 16)
 
 
-def party_of(name: str, model: str, home: Path) -> Party:
+def party_of(name: str, model: str) -> Party:
     """A party with its private rows: the digits that it knows, of its own third of the others."""
     digits = load_digits()
     mine = np.arange(len(digits.target)) % 4 == sorted(KNOWN).index(name)
@@ -38,15 +38,13 @@ def party_of(name: str, model: str, home: Path) -> Party:
     train = mine & ~test & np.isin(digits.target, list(KNOWN[name]))
     X, y = digits.data / 16, digits.target
     learner = make(model, **SMALLER.get(model, {}))
-    party = Party(name, learner, X[train], y[train], test=(X[test], y[test]))
-    party.public, party.home = public_rows(), home
-    return party
+    return Party(name, learner, X[train], y[train], test=(X[test], y[test]))
 
 
 def from_node(context: Context) -> Party:
     """The party that this node is, as its ``--node-config`` says."""
     node = context.node_config
-    return party_of(str(node["party"]), str(node["model"]), Path(str(node["home"])))
+    return party_of(str(node["party"]), str(node["model"]))
 
 
 client = party_app(from_node)

@@ -13,6 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 from consilience.core.aggregation import AGGREGATORS, Aggregator
 from consilience.core.errors import InvalidInput, nearest
 from consilience.core.federation.federation import Federation
+from consilience.core.learners import as_learner
 from consilience.core.party.party import Party
 from consilience.core.party.rows import in_order
 from consilience.core.protocols.ensemble_distillation import ensemble_distillation
@@ -112,7 +113,9 @@ class _Federated(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no ty
                 mend='Give parties={"north": (X, y), …}, or a list of Party.',
             )
         if not isinstance(given, Mapping):
-            wrong = [one for one in given if not isinstance(one, Party) or one.kind != self._kind]
+            wrong = [
+                one for one in given if not isinstance(one, Party) or one.rows.kind != self._kind
+            ]
             if wrong:
                 raise InvalidInput(
                     f"{getattr(wrong[0], 'name', type(wrong[0]).__name__)!r} is no Party for {self._kind}",
@@ -131,9 +134,8 @@ class _Federated(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no ty
         return [
             Party(
                 name,
-                models.get(name, usual),
+                as_learner(models.get(name, usual), kind=self._kind),
                 *rows,
-                kind=self._kind,
                 purpose=self.purpose,
             )
             for name, rows in given.items()
@@ -283,7 +285,9 @@ class FederatedRegressor(RegressorMixin, _Federated):  # type: ignore[misc]
     _kind, _boosting = "regression", "gradient-boosting-regressor"
 
     def _learn_names(self, parties: list[Party]) -> None:
-        self._target_names = next((one.target_names for one in parties if one.target_names), ())
+        self._target_names = next(
+            (one.rows.target_names for one in parties if one.rows.target_names), ()
+        )
 
     def predict(self, X: Any, party: str | None = None) -> Any:
         """Predict values, shape ``(n,)``, or ``(n, n_targets)``; of a pandas table with its index.

@@ -9,12 +9,19 @@ from typing import Any
 import numpy as np
 
 from consilience.core.aggregation import mean, suwa, uwa
-from consilience.core.checks.example_parties import NAMES, classifiers, first_parties, regressors
+from consilience.core.checks.example_parties import (
+    NAMES,
+    classifiers,
+    first_parties,
+    regressors,
+    with_model,
+)
 from consilience.core.checks.protocol_case import ProtocolCase
 from consilience.core.learners import as_learner
 from consilience.core.messages.replies import SharedModel
 from consilience.core.messages.schema import Public
 from consilience.core.party.party import Party
+from consilience.core.party.rules import PartyRules
 from consilience.core.protocols import ensemble_distillation
 from consilience.core.validation.arrays import Array
 from consilience.methods.comparison_rules.analytic_federation import analytic_federation
@@ -55,7 +62,7 @@ def model_senders() -> tuple[list[Party], Public]:
     models = [DecisionTreeClassifier(max_depth=3), GaussianNB()] * 2
     given, _ = classifiers()
     parties = [
-        Party(party.name, model, party.X, party.y, test=party.test)
+        with_model(party, model, test=party.rows.test)
         for party, model in zip(given, models, strict=True)
     ]
     return parties, Public.none()
@@ -69,15 +76,15 @@ def boosters(public: bool = False) -> tuple[list[Party], Public]:
     """
     given, rows = classifiers()
     weak = {"name": "sklearn.tree:DecisionTreeRegressor", "max_depth": 2, "splitter": "random"}
-    parties = [Party(p.name, Boosted(weak), p.X, p.y, test=p.test) for p in given]
+    parties = [with_model(party, Boosted(weak), test=party.rows.test) for party in given]
     return parties, rows if public else Public.none()
 
 
 def kernel_machines() -> tuple[list[Party], Public]:
     """The parties of :func:`regressors` with kernel ridge regressions that send rows; no public data."""
     given, _ = regressors()
-    model = KernelRidge(regularization=1.0)
-    return [Party(p.name, model, p.X, p.y, sends_rows=True) for p in given], Public.none()
+    model, rules = KernelRidge(regularization=1.0), PartyRules(sends_rows=True)
+    return [with_model(party, model, rules=rules) for party in given], Public.none()
 
 
 def networks() -> tuple[list[Party], Public]:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from typing import Any, Literal
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
@@ -45,18 +45,48 @@ def asked_rows(table: Any, schema: Schema | None, *, where: str) -> Array | None
     return rows_of(with_text_columns(read, schema), schema, where=where, unknown="missing").X
 
 
-def row_source(X: Any, test: Any, *, where: str, **reading: Any) -> OwnTable | None:
-    """Take a party's inputs and test rows with labels; ``None`` unless the inputs are a table of columns."""
-    if X is None and isinstance(test, tuple | list) and test and is_table(test[0]):
-        X, reading = test[0], {**reading, "tested_alone": True}
-    if not is_table(X):
+def row_source(X: Any, tests: Any, *, where: str) -> OwnTable | None:
+    """Take the inputs and the test inputs of a party; ``None`` unless they are a table of columns."""
+    given = tests if X is None else X
+    if not is_table(given):
         return None
-    private, held = Table.of(X, where=where), None
+    how = given if isinstance(given, PrivateTable) else PrivateTable(given)
+    private, held = Table.of(how.table, where=where), None
     if text_rows(private) is not None:
         return None
-    if isinstance(test, tuple | list) and test and is_table(test[0]):
-        held = Table.of(test[0], where=f"{where}, test data")
-    return OwnTable(private, held, where, **reading)
+    if is_table(tests):
+        held = Table.of(
+            tests.table if isinstance(tests, PrivateTable) else tests, where=f"{where}, test data"
+        )
+    return OwnTable(private, held, where, how, tested_alone=X is None)
+
+
+@prints_no_rows
+@dataclass(frozen=True)
+class PrivateTable:
+    """Table of a party, and how its columns are read by those of the public rows.
+
+    Attributes:
+        table: a pandas table, or any with ``__arrow_c_stream__``.
+        rename: own name of a column to the name of the public rows' column.
+        units: the public rows' name of a column to the factor that own numbers are multiplied by, or
+            ``"F to C"`` or ``"C to F"``; 1 states that they have the unit already.
+        missing: whether columns of the public rows may be missing. The party is then trained on those it has,
+            and answers public rows through them.
+        unknown: what becomes of categories that the public rows do not have: refused, or read as missing.
+    """
+
+    table: Any
+    rename: Mapping[str, str] = field(default_factory=dict)
+    units: Mapping[str, float | str] = field(default_factory=dict)
+    missing: Literal["refused", "allowed"] = "refused"
+    unknown: Lenient = "refused"
+    is_table: ClassVar[bool] = True
+
+    @property
+    def index(self) -> Any:
+        """Index of a pandas table, by which labels of another order are found; ``None`` for others."""
+        return getattr(self.table, "index", None)
 
 
 @prints_no_rows
@@ -68,21 +98,14 @@ class OwnTable:
         private: the private inputs.
         tests: the test inputs; ``None`` where there are none.
         where: the party, for errors.
-        rename: own name of a column to the public rows' name.
-        units: the public rows' name of a column to the factor that its numbers are multiplied by, or a scale
-            of temperature.
-        missing: whether columns of the public rows may be missing.
-        unknown: what becomes of categories that the public rows do not have.
+        how: how the columns are read.
         tested_alone: whether it has test rows alone, which then are ``private`` too, for their columns.
     """
 
     private: Table
     tests: Table | None
     where: str
-    rename: Mapping[str, str]
-    units: Mapping[str, float | str]
-    missing: Literal["refused", "allowed"]
-    unknown: Lenient
+    how: PrivateTable
     tested_alone: bool = False
 
     @property
@@ -93,7 +116,7 @@ class OwnTable:
     @property
     def renamed(self) -> tuple[str, ...]:
         """The same as the public rows call them."""
-        return tuple(self.rename.get(name, name) for name in self.private.columns)
+        return tuple(self.how.rename.get(name, name) for name in self.private.columns)
 
     def remarks(self, y: Array) -> tuple[str, ...]:
         """Remark on columns that tell the targets, for people."""
@@ -115,23 +138,23 @@ class OwnTable:
     ) -> tuple[Rows, Array | None]:
         """Read private rows and test rows by the schema of public rows; see :meth:`.RowSource.rows_by`."""
         options: dict[str, Any] = {
-            "rename": self.rename,
-            "unknown": self.unknown,
+            "rename": self.how.rename,
+            "unknown": self.how.unknown,
             "discreet": discreet,
         }
         found = rows_of(
             with_text_columns(self.private, schema),
             schema,
             where=self.where,
-            units=self.units,
-            missing=self.missing,
+            units=self.how.units,
+            missing=self.how.missing,
             **options,
         )
         found = replace(found, X=found.X.astype(precision))
         if self.tests is None:
             return found, None
         kept = schema.only(found.kept)
-        units = {name: unit for name, unit in self.units.items() if name in kept.names}
+        units = {name: unit for name, unit in self.how.units.items() if name in kept.names}
         read = with_text_columns(self.tests, kept)
         tests = rows_of(read, kept, where=f"{self.where}, test data", units=units, **options)
         if not self.tested_alone:

@@ -122,9 +122,9 @@ def learners(
         models = [problems.learner(where, how, i) for i in range(len(parties))]
         for model, party, values in zip(models, parties, targets, strict=True):
             model.bind(values.shape[1])
-            model.fit(party.X, values, rng=stream(repetition, party.name, number, "conjugate"))
+            model.fit(party.rows.X, values, rng=stream(repetition, party.name, number, "conjugate"))
         return [model.predict for model in models]
 
-    sums = conjugate([party.X for party in parties], [party.y for party in parties], fit)
+    sums = conjugate([party.rows.X for party in parties], [party.rows.y for party in parties], fit)
     values = (f(given.X_test) for f in islice(sums, rounds + 1))
     return {"accuracy": [float((v.argmax(axis=1) == given.y_test).mean()) for v in values]}

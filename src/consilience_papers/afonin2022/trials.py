@@ -238,7 +238,7 @@ def averaged_apart(
 
 def _kernel_averaged(parties: Sequence[Party], X: Array, rounds: int) -> Iterator[Array]:
     """Predictions of AvgKD's agents with one Gaussian kernel after every round, shape ``(2, n, 10)``."""
-    data = [(_small(party.X), party.y) for party in parties]
+    data = [(_small(party.rows.X), party.rows.y) for party in parties]
     agents = KernelAgents(kernel_of("rbf", gamma=0.05), data, regularization=3e-5)
     rows = _small(X)
     for targets in islice(agents.averaged(), rounds + 1):

@@ -233,8 +233,8 @@ def boosted(*, method: str, table: Mapping[str, Any], repetition: int) -> Number
         models = models[:1] * len(owners)  # one for all
     own = []
     for party, one in zip(owners, models, strict=True):
-        assert party.test is not None
-        X, names = party.test
+        assert party.rows.test is not None
+        X, names = party.rows.test
         codes = names.astype(np.int64)
         if len(np.unique(codes)) > 1:
             own.append(score(what.metric, one.learner.predict(X), codes))

@@ -10,9 +10,11 @@ from sklearn.svm import SVC
 
 from consilience import Federation, Party, avg, ensemble_distillation, local_only, mean
 from consilience.core.checks import classifiers, regressors
+from consilience.core.checks.example_parties import with_model
 from consilience.core.errors import InvalidInput, RunFailed
 from consilience.core.federation.history import History
 from consilience.core.messages.schema import Public
+from consilience.core.numerics.outcomes import Classes
 from consilience.core.protocols import Round, RoundState
 from helpers.stub_models import Share
 
@@ -48,7 +50,13 @@ def test_parties_may_know_different_classes():
 
 def test_other_names_are_aliased():
     a = Party("a", GaussianNB(), POINTS, XY)
-    b = Party("b", GaussianNB(), POINTS, np.where(XY == "x", 1, 2), aliases={1: "x", 2: "y"})
+    b = Party(
+        "b",
+        GaussianNB(),
+        POINTS,
+        np.where(XY == "x", 1, 2),
+        outcome=Classes(aliases={1: "x", 2: "y"}),
+    )
     assert form([a, b]).classes == ("x", "y")
 
 
@@ -145,9 +153,8 @@ def test_a_model_that_cannot_see_rows_like_these():
 
 
 def test_a_run_is_measured_after_every_round():
-    made, public = classifiers()
-    for party in made:
-        party.purpose = "everyone"
+    given, public = classifiers()
+    made = [with_model(one, one.prototype, test=one.rows.test, purpose="everyone") for one in given]
     history = Federation(made, public).run(ROUND)
     assert [round.number for round in history.rounds] == [0, 1, 2]
     accuracy = history.metric()

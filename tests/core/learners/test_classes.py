@@ -39,6 +39,7 @@ from sklearn.tree import DecisionTreeClassifier
 
 from consilience import Federation, Party, as_learner, avg, ensemble_distillation
 from consilience.core.errors import InvalidInput
+from consilience.core.numerics.outcomes import Classes
 
 DRAW = np.random.default_rng(0)
 Y = DRAW.integers(0, 3, 500)
@@ -140,7 +141,9 @@ def test_a_party_names_classes_by_its_own_labels() -> None:
     alias = {"gut": "benign", "boese": "malignant"}
 
     def run(weight: Any) -> Any:
-        own = Party("a", logistic(class_weight=weight), X[:150], names[:150], aliases=alias)
+        own = Party(
+            "a", logistic(class_weight=weight), X[:150], names[:150], outcome=Classes(aliases=alias)
+        )
         other = Party("b", logistic(), X[150:300], theirs[150:300])
         return Federation([own, other], X[300:]).run(
             ensemble_distillation(aggregate=avg(), rounds=1)

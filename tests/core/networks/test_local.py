@@ -63,7 +63,7 @@ def test_one_party_cannot_change_what_another_is_taught():
     targets = np.array([[0.5, 0.5]] * 3)
     network.ask(Distill(round=1, targets=targets, alpha=0.5))
     assert (targets == 0.5).all()
-    np.testing.assert_allclose(network._members["b"].learner.mean, [0.5, 0.5])
+    np.testing.assert_allclose(network._members["b"].trainer.learner.mean, [0.5, 0.5])
 
 
 @pytest.mark.parametrize("wire", [False, True])
@@ -121,7 +121,7 @@ def test_predictions_are_rounded_once():
     Federation.over(network, public).form()
     network.ask(FitPrivate(round=1))
     (first, *_) = network.ask(PredictPublic(round=1)).of(Predictions)
-    own = network._members["ash"].learner.predict(public.X)
+    own = network._members["ash"].trainer.learner.predict(public.X)
     np.testing.assert_array_equal(first.values, own.astype(np.float32))
 
 

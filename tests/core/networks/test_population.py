@@ -164,7 +164,7 @@ def test_what_was_put_off_is_forgotten_where_all_begin_anew():
         Federation.over(network, network.public).form()
         network.ask(FitPrivate(round=1))
     network.ask(PredictPublic(round=1), to=["p07"])
-    assert [phase for phase, *_ in network._cache.acquire("p07").learner.fits] == ["first"]
+    assert [phase for phase, *_ in network._cache.acquire("p07").trainer.learner.fits] == ["first"]
     assert len(network._cache.deferred("p08")) == 2  # join and train
 
 
@@ -185,7 +185,7 @@ def test_checkpoints_are_written_at_once_and_taken_up(tmp_path: Path):
 
     def make(name: str) -> Party:
         party = copy.deepcopy(homes[name])
-        party.home = tmp_path / name
+        party.keep_states_in(tmp_path / name)
         return party
 
     network = PopulationNetwork(Population(homes, make, live=1), public)

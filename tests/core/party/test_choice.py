@@ -19,10 +19,12 @@ from consilience.core.federation.history import History
 from consilience.core.messages.schema import Public
 from consilience.core.metrics.metrics import row_losses
 from consilience.core.networks import LocalNetwork, ProcessNetwork
+from consilience.core.numerics.outcomes import Classes
 from consilience.core.party.mixed_model import Choice, MixedModel, OwnRegion, class_odds
 from consilience.core.party.personalizer import Purpose, stands_still, surely_best, surely_lower
 from consilience.core.party.shared_space import SharedSpace
 from consilience.core.party.state import read_choices
+from consilience.core.party.trainer import Teaching, Trainer
 from consilience.core.tasks.predictions import Distill
 
 RNG = np.random.default_rng(0)
@@ -43,8 +45,7 @@ def parties(purpose: str = "own", calibration: float = 0.2) -> list[Party]:
             name,
             LinearRegression(),
             *rows(*side),
-            test=test,
-            own=(np.sign(test[0][:, 0]) == np.sign(sum(side))).astype(float),
+            test=(*test, (np.sign(test[0][:, 0]) == np.sign(sum(side))).astype(float)),
             purpose=purpose,
             calibration=calibration,
         )
@@ -125,7 +126,7 @@ def test_nobody_lacks_a_class_that_nobody_has():
     rng = np.random.default_rng(0)
     X, y = rng.normal(size=(60, 2)), np.arange(60) % 2
     members = [
-        Party(name, GaussianNB(), X[rows], y[rows], classes=["0", "1", "2"])
+        Party(name, GaussianNB(), X[rows], y[rows], outcome=Classes(["0", "1", "2"]))
         for name, rows in (("a", slice(0, 30)), ("b", slice(30, 60)))
     ]
     found = Federation(members, X, strict=False).run(
@@ -201,13 +202,13 @@ def test_a_teacher_stands_still_up_to_a_twentieth():
 def test_a_model_that_starts_anew_is_not_fitted_again_while_the_teacher_stands_still():
     party = parties()[0]
     Federation([party], PUBLIC).form()
-    party.fit_private(1)
+    party.trainer.fit_private(1)
     teacher = 3 * np.abs(PUBLIC)
     for round, (by, alpha) in enumerate([(0.0, True), (0.01, True), (0.02, False)], start=1):
-        before = party.outputs("values")
-        assert not party.distill(round, teacher + by, 0.5, free_alpha=alpha)
-        assert np.array_equal(party.outputs("values"), before) is (round == 2)
-    assert [one.round for one in party.chooser.choices] == [1, 2, 3]
+        before = party.trainer.outputs("values")
+        assert not party.trainer.distill(Teaching(round, teacher + by, 0.5, free_alpha=alpha))
+        assert np.array_equal(party.trainer.outputs("values"), before) is (round == 2)
+    assert [one.round for one in party.trainer.chooser.choices] == [1, 2, 3]
 
 
 def test_half_a_standard_error_is_asked_for():
@@ -267,13 +268,15 @@ def test_alpha_is_chosen_once_where_none_is_given_and_own_rows_lose():
 
 @pytest.mark.parametrize(("served", "expected"), [(False, [0.1, 0.5]), (True, [0.1, 0.5, 0.8])])
 def test_a_larger_alpha_is_tried_where_the_one_before_served(served, expected, monkeypatch):
-    party, refit, tried = parties()[0], Party._refit, []
+    party, refit, tried = parties()[0], Trainer._refit, []
     Federation([party], PUBLIC).form()
-    monkeypatch.setattr(Party, "_refit", lambda *given: (tried.append(given[-1]), refit(*given)))
+    monkeypatch.setattr(Trainer, "_refit", lambda *given: (tried.append(given[-1]), refit(*given)))
     monkeypatch.setattr(
         "consilience.core.party.trainer.surely_lower", lambda losses, others: served
     )
-    party.distill(1, 3 * np.abs(PUBLIC) + 5, 0.1, free_alpha=True)  # a teacher that is wrong
+    party.trainer.distill(
+        Teaching(1, 3 * np.abs(PUBLIC) + 5, 0.1, free_alpha=True)
+    )  # a teacher that is wrong
     assert tried == expected
 
 
@@ -309,21 +312,25 @@ def test_the_state_keeps_the_model_trained_alone_and_the_choice(tmp_path: Path):
     party, other = parties()[0], parties()[0]
     network = LocalNetwork([party], Public(PUBLIC))
     agreement = Federation.over(network, Public(PUBLIC)).form()
-    party.fit_private(1)
-    party.distill(1, 3 * np.abs(PUBLIC), 0.5)
-    party.home = other.home = tmp_path
-    party.save("kept")
-    party.save("again")  # shares the file of the model trained alone
-    other.public = Public(PUBLIC)
+    party.trainer.fit_private(1)
+    party.trainer.distill(Teaching(1, 3 * np.abs(PUBLIC), 0.5))
+    party.keep_states_in(tmp_path)
+    other.keep_states_in(tmp_path)
+    party.save("kept", keep="kept")
+    party.save("again", keep="again")  # shares the file of the model trained alone
+    other.hold_public(Public(PUBLIC))
     other.join(agreement)
-    assert other.chooser is not None and other.chooser.alone is None
+    assert other.trainer.chooser is not None and other.trainer.chooser.alone is None
     other.restore("again")
     X = np.linspace(-1, 1, 9)[:, None]
-    assert other.predict(X).tolist() == party.predict(X).tolist()
-    assert party.chooser is not None and other.chooser.choices == party.chooser.choices
-    assert read_choices(tmp_path / "again") == party.chooser.choices
-    other.distill(2, 3 * np.abs(PUBLIC), 0.5)
-    assert [one.round for one in other.chooser.choices] == [1, 2]
+    assert other.trainer.predict(X).tolist() == party.trainer.predict(X).tolist()
+    assert (
+        party.trainer.chooser is not None
+        and other.trainer.chooser.choices == party.trainer.chooser.choices
+    )
+    assert read_choices(tmp_path / "again") == party.trainer.chooser.choices
+    other.trainer.distill(Teaching(2, 3 * np.abs(PUBLIC), 0.5))
+    assert [one.round for one in other.trainer.chooser.choices] == [1, 2]
 
 
 def test_the_unit_of_a_target_decides_nothing() -> None:
@@ -338,7 +345,9 @@ def test_the_unit_of_a_target_decides_nothing() -> None:
             members.append(Party(name, LinearRegression(), X, both, test=(X, both)))
         federation = Federation(members, PUBLIC)
         federation.run(ensemble_distillation(aggregate=mean(), rounds=1), progress=False)
-        last = [one.chooser.choices[-1] for one in members if one.chooser is not None]
+        last = [
+            one.trainer.chooser.choices[-1] for one in members if one.trainer.chooser is not None
+        ]
         return [(one.own, round(one.counted, 6)) for one in last]
 
     assert chosen(1.0) == chosen(1000.0)
@@ -348,9 +357,9 @@ def test_a_state_shares_the_file_of_the_model_trained_alone(tmp_path: Path) -> N
     """It never changes: the second state links to the first one's file."""
     first, _ = members = parties()
     ran(members, rounds=1)
-    first.home = tmp_path
+    first.keep_states_in(tmp_path)
     for label in ("one", "two"):
-        first.save(label)
+        first.save(label, keep="one")
     (file,) = (tmp_path / "two").glob("alone*")
     assert file.samefile(tmp_path / "one" / file.name)
 
@@ -360,7 +369,7 @@ def test_a_party_that_is_taught_before_it_trained_alone_trains_alone_first():
     network = LocalNetwork([party], Public(PUBLIC))
     Federation.over(network, Public(PUBLIC)).form()
     network.ask(Distill(round=1, targets=3 * np.abs(PUBLIC), alpha=0.5))
-    alone = party.model().alone
+    alone = party.trainer.model().alone
     assert alone is not None
     assert alone.predict(np.array([[-0.5]]))[0, 0] == pytest.approx(1.5)
 

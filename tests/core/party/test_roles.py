@@ -36,6 +36,7 @@ from consilience.core.messages.replies import Predictions, Replies
 from consilience.core.messages.schema import Public
 from consilience.core.messages.scores import RowCount
 from consilience.core.networks import LocalNetwork
+from consilience.core.numerics.outcomes import Classes
 from consilience.core.party.importance import weights_that_serve
 from consilience.core.party.personalizer import Chooser, Lesson
 from consilience.core.tasks.lifecycle import Describe
@@ -85,10 +86,10 @@ def test_a_frozen_party_answers_each_row_once_and_is_never_taught():
 
 def test_its_classes_are_put_in_the_agreed_order_whatever_others_it_knows():
     model = Frozen(lambda X: np.tile([0.5, 0.2, 0.3], (len(X), 1)), classes=[2, 0, 9])
-    party = Party("vendor", model, aliases={2: "above", 0: "below"})
+    party = Party("vendor", model, outcome=Classes(aliases={2: "above", 0: "below"}))
     federation = Federation([clinic(), party], POINTS, strict=False)
     assert federation.form().classes == ("9", "above", "below")
-    np.testing.assert_allclose(party.outputs("probabilities")[0], [0.3, 0.5, 0.2])
+    np.testing.assert_allclose(party.trainer.outputs("probabilities")[0], [0.3, 0.5, 0.2])
 
 
 def test_a_class_that_nobody_else_has_is_refused_by_name():
@@ -231,7 +232,7 @@ def test_public_rows_count_more_where_own_unlabelled_rows_lie():
     """r → 2 r / (r + 1): a row where own ones are three times as dense counts 1.5 times."""
     right = Party("learner", LogisticRegression(), np.linspace(0.5, 1, 20)[:, None])
     Federation([clinic(), clinic("other"), right], POINTS).form()
-    weights = right.scores.importance()
+    weights = right.trainer.scores.importance()
     assert weights is not None and weights.shape == (20,)
     assert (
         0 <= weights.min() < 0.2 < 1.2 < weights.max() < 2
@@ -241,7 +242,7 @@ def test_public_rows_count_more_where_own_unlabelled_rows_lie():
         "learner", LogisticRegression(), POINTS
     )  # as dense as the public rows: r = 1
     Federation([clinic(), clinic("other"), everywhere], POINTS).form()
-    np.testing.assert_allclose(everywhere.scores.importance(), 1, atol=0.25)
+    np.testing.assert_allclose(everywhere.trainer.scores.importance(), 1, atol=0.25)
 
 
 def test_it_serves_its_own_rows_better_for_them():
@@ -353,7 +354,7 @@ def test_share_of_own_rows_is_no_weight_of_a_refit() -> None:
 def test_an_agreement_that_contradicts_the_party_is_refused(changes, why) -> None:
     """Lists of names give one party another effect, though all parties join the same."""
     party, public = clinic(), Public(POINTS)
-    party.public = public
+    party.hold_public(public)
     agreed = negotiate([Describe().run(party)], public)
     party.join(agreed)
     with pytest.raises(InvalidInput, match=why):
@@ -362,7 +363,7 @@ def test_an_agreement_that_contradicts_the_party_is_refused(changes, why) -> Non
 
 def test_a_frozen_party_refuses_to_be_agreed_on_as_another() -> None:
     party, public = Party("vendor", vendor()[1]), Public(POINTS)
-    party.public = public
+    party.hold_public(public)
     agreed = negotiate([Describe().run(party), Describe().run(clinic())], public)
     with pytest.raises(InvalidInput, match="the agreement has it as not frozen"):
         party.join(replace(agreed, frozen=()))

@@ -17,6 +17,7 @@ from consilience.core.messages.schema import Public
 from consilience.core.numerics.calibration import Calibration
 from consilience.core.party import row_scores
 from consilience.core.party import shared_space as spaces
+from consilience.core.party.rules import PartyRules
 from consilience.core.tasks.lifecycle import Describe
 from consilience.core.tasks.predictions import PredictPublic
 from consilience.core.tasks.scores import (
@@ -30,6 +31,7 @@ from consilience.methods.comparison_rules import membership
 from consilience.methods.comparison_rules.tasks import SelectPublic
 from consilience.privacy.accounting.certainty import ScoreCertainty
 from consilience.privacy.accounting.privacy_of import privacy_of
+from helpers.party_rules import set_public_rules
 from helpers.stub_models import Share
 
 X = np.random.default_rng(0).normal(size=(20, 2))
@@ -44,7 +46,7 @@ COARSE = CompareCoarsely(round=1)
 
 def joined(model=None, y=Y, public=None, **more) -> Party:
     party = Party("a", Share() if model is None else model, X, y, **more)
-    party.public = Public(X) if public is None else public
+    party.hold_public(Public(X) if public is None else public)
     party.join(negotiate([Describe().run(party)], party.public))
     return party
 
@@ -57,7 +59,7 @@ def spent(party: Party) -> float:
 
 
 def fitted(party: Party) -> Party:
-    party.fit_private(1)
+    party.trainer.fit_private(1)
     return party
 
 
@@ -73,7 +75,7 @@ def test_a_class_with_one_calibration_row_has_no_width():
     """Of 10 rows of each class a fifth is two; of 4, one: too few to fit its component to."""
     rows = np.arange(14.0)[:, None]
     party = Party("a", GaussianNB(), rows, list("x" * 10 + "y" * 4))
-    party.public = Public(rows)
+    party.hold_public(Public(rows))
     party.join(negotiate([Describe().run(party)], party.public))
     said = TYPICAL.run(fitted(party))
     assert said.notes == (
@@ -87,14 +89,14 @@ def test_a_class_with_one_calibration_row_has_no_width():
 def test_what_inputs_say_is_said_once(task, tmp_path):
     """The same in every round, also after a restart, and without a model."""
     party = joined()
-    party.home = tmp_path
+    party.keep_states_in(tmp_path)
     first = task.run(party).values
     task.run(party).validate(party="a", task=task, agreement=party.agreement)
     np.testing.assert_array_equal(task.run(party).values, first)
-    party.fit_private(1)
-    party.save("x")
+    party.trainer.fit_private(1)
+    party.save("x", keep="x")
     again = joined()
-    again.home = tmp_path
+    again.keep_states_in(tmp_path)
     again.restore("x")
     np.testing.assert_array_equal(task.run(again).values, first)
 
@@ -116,10 +118,11 @@ def test_noise_is_on_all_rows_whichever_are_left_out(monkeypatch):
     for share in (0, 4):
         near = np.concatenate([X[:share], 1 - X[share:] / 2])
         party = Party("a", Share(), X, Y, calibration=0)
-        party.overlap, party.public = False, Public(near)
+        set_public_rules(party, overlap=False)
+        party.hold_public(Public(near))
         party.join(negotiate([Describe().run(party)], party.public))
         NOISY.run(party)
-        used.append(len(party.scores.rows[0]))
+        used.append(len(party.trainer.rows.used[0]))
     assert used[1] < used[0] and seen == [len(X), len(X)]
 
 
@@ -140,7 +143,7 @@ def test_a_party_remembers_noise_alone():
     party = joined()
     for task in (SURE, CHOICE, RATIOS):
         task.run(party)
-    assert party.memory == privacy_of(party).accountant.arrays() == {}
+    assert party.trainer.memory.arrays == privacy_of(party).accountant.arrays() == {}
     said = NOISY.run(party).values
     (kept,) = privacy_of(party).accountant.arrays().values()
     np.testing.assert_array_equal(kept.astype(np.float32), said)
@@ -150,7 +153,7 @@ def test_noise_is_drawn_once_for_good():
     """Neither joining again, nor restoring, nor a protocol that begins anew, has it drawn anew."""
     party = joined()
     said = NOISY.run(party).values
-    party.memory = {}
+    party.trainer.memory.replace({})
     party.join(party.agreement)
     np.testing.assert_array_equal(NOISY.run(party).values, said)
     assert spent(party) == pytest.approx(0.5)
@@ -161,11 +164,11 @@ def test_noise_is_drawn_once_for_good():
 
 def test_a_checkpoint_brings_noise_back_and_takes_none_away(tmp_path):
     party = joined()
-    party.home = tmp_path
-    party.fit_private(1)
-    party.save("before")
+    party.keep_states_in(tmp_path)
+    party.trainer.fit_private(1)
+    party.save("before", keep="before")
     said = NOISY.run(party).values
-    party.save("after")
+    party.save("after", keep="before")
     party.restore("before")
     np.testing.assert_array_equal(NOISY.run(party).values, said)
     privacy_of(party).accountant.clear()
@@ -177,7 +180,11 @@ def test_answers_to_ever_other_questions_do_not_pile_up():
     party = joined()
     for i in range(40):
         ComparePublic(round=1, ridge=0.3 + i).run(party)
-    assert len(party.scores._computed) == len(party.scores._common._ratios) == spaces._MOST_KEPT
+    assert (
+        len(party.trainer.scores._computed)
+        == len(party.trainer.scores._common._ratios)
+        == spaces._MOST_KEPT
+    )
 
 
 def test_parties_share_one_space_as_long_as_there_are_public_rows(monkeypatch):
@@ -216,7 +223,7 @@ def test_for_which_public_rows_coarse_ratios_were_said_is_kept():
     party = joined()
     privacy_of(party)  # a party whose owner counts nothing has none
     for public in (Public(X), Public(X[:9]), Public(X)):
-        party.public = public
+        party.hold_public(public)
         party.join(negotiate([Describe().run(party)], public))
         COARSE.run(party)
     assert privacy_of(party).accountant.count(row_scores.COMPARED_SETS) == 2
@@ -225,8 +232,8 @@ def test_for_which_public_rows_coarse_ratios_were_said_is_kept():
 
 
 def test_a_coarseness_is_one():
-    with pytest.raises(InvalidInput, match=r"party 'a': coarseness is \{'unit': 1\}"):
-        joined(coarseness={"unit": 1})
+    with pytest.raises(InvalidInput, match=r"rules: density_ratios is \{'unit': 1\}"):
+        PartyRules(density_ratios={"unit": 1})
 
 
 # --- what the rule that chooses itself asks for ----------------------------------------------------------
@@ -239,8 +246,8 @@ def test_ratios_are_of_the_rows_trained_on_which_stand_for_all():
         ComparePublic(round=1, ridge=0.3, calibration=part).run(party).values
         for part in (False, True)
     )
-    scores = party.scores
-    (train, targets), (X, y) = scores.train, scores.held_out
+    scores = party.trainer.scores
+    (train, targets), (X, y) = scores.rows.train, scores.rows.held_out
     ratio = scores.space.ratio(0.3)
     each = ratio(scores.space.features(train), targets)
     share = (len(train) + len(X)) / len(train)
@@ -254,9 +261,9 @@ def test_calibration_rows_are_counted_at_the_nearest_public_row():
     """Public rows 0 and 10; calibration rows of both classes lie next to 0, and next to 10 those of y."""
     rows = np.array([0.0, 0.1, 0.2, 1.0, 9.0, 9.1, 9.2, 9.9, 10.1, 9.8])[:, None]
     party = Party("a", Share(), rows, list("xyxyyyyyyy"), calibration=0.5)
-    party.public = Public(np.array([[0.0], [10.0]]))
+    party.hold_public(Public(np.array([[0.0], [10.0]])))
     party.join(negotiate([Describe().run(party)], party.public))
-    X, targets = party.scores.held_out
+    X, targets = party.trainer.rows.held_out
     said = SumCalibration(round=1).run(party)
     near = X[:, 0] < 5
     np.testing.assert_array_equal(
@@ -267,10 +274,10 @@ def test_calibration_rows_are_counted_at_the_nearest_public_row():
 
 def test_values_are_summed_and_counted():
     party = Party("a", LinearRegression(), np.zeros((10, 1)), np.arange(10.0), calibration=0.3)
-    party.public = Public(np.array([[0.0], [9.0]]))
+    party.hold_public(Public(np.array([[0.0], [9.0]])))
     party.join(negotiate([Describe().run(party)], party.public))
     said = SumCalibration(round=1).run(party).values
-    assert said.tolist() == [[3.0, party.scores.held_out[1].sum()], [0.0, 0.0]]
+    assert said.tolist() == [[3.0, party.trainer.rows.held_out[1].sum()], [0.0, 0.0]]
 
 
 def test_without_calibration_rows_it_has_no_say():
@@ -282,7 +289,7 @@ def test_texts_are_nearest_by_the_words_that_they_share():
     """A public text without known words is at a distance of 1 from all, and nobody's neighbour."""
     texts = np.array(["red apple pie", "blue sea wave"] * 5, dtype=object)
     party = Party("a", Share(), texts, ["x", "y"] * 5, calibration=0.4)
-    party.public = Public(np.array(["a", "an apple a day", "wave on wave"], dtype=object))
+    party.hold_public(Public(np.array(["a", "an apple a day", "wave on wave"], dtype=object)))
     party.join(negotiate([Describe().run(party)], party.public))
     assert SumCalibration(round=1).run(party).values.tolist() == [[0, 0], [2, 0], [0, 2]]
 
@@ -293,10 +300,13 @@ def test_predictions_calibrated_by_the_party():
     raw = PredictPublic(round=1).run(party).values
     calibrated = PredictPublic(round=1, calibrated=True).run(party).values
     known = Calibration.fit(
-        party.learner.logits(party.scores.held_out[0]), party.scores.held_out[1]
+        party.trainer.learner.logits(party.trainer.rows.held_out[0]),
+        party.trainer.rows.held_out[1],
     )
     np.testing.assert_allclose(
-        calibrated, softmax(known.of(party.learner.logits(party.public.X)), axis=1), atol=1e-6
+        calibrated,
+        softmax(known.of(party.trainer.learner.logits(party.public.X)), axis=1),
+        atol=1e-6,
     )
     assert not np.array_equal(raw, calibrated)
     logits = PredictPublic(round=1, outputs="logits", calibrated=True).run(party).values
@@ -308,9 +318,9 @@ def test_a_balanced_model_says_the_partys_class_shares_again():
     rng = np.random.default_rng(0)
     rows, labels = rng.normal(size=(500, 1)), np.where(np.arange(500) % 10 == 0, "y", "x")
     party = Party("a", LogisticRegression(class_weight="balanced"), rows, labels)
-    party.public = Public(rows[:50])
+    party.hold_public(Public(rows[:50]))
     party.join(negotiate([Describe().run(party)], party.public))
-    party.fit_private(1)
+    party.trainer.fit_private(1)
     raw, calibrated = (
         PredictPublic(round=1, calibrated=calibrated).run(party).values[:, 0].mean()
         for calibrated in (False, True)

@@ -18,6 +18,7 @@ from consilience.core.messages.replies import Failure
 from consilience.core.messages.schema import Public
 from consilience.core.messages.wire import encode
 from consilience.core.party import nearness, state
+from consilience.core.party.trainer import Teaching
 from consilience.core.tasks.lifecycle import Join
 from consilience.core.tasks.predictions import FitPrivate, PredictPublic
 from consilience.privacy.accounting.ledger import Release
@@ -25,66 +26,78 @@ from consilience.privacy.accounting.losses import PrivacyLoss
 from consilience.privacy.accounting.privacy_of import privacy_of
 from consilience.sites.party import Limits, PartySite, read_session
 from consilience.sites.party.session import Session
+from helpers.party_rules import set_public_rules
 from helpers.party_sites import agreement, ask, one_party
 
 
 def trained() -> Party:
     party = one_party()
     party.join(agreement())
-    party.fit_private(1)
+    party.trainer.fit_private(1)
     return party
 
 
 def test_a_state_brings_back_all_that_it_holds(tmp_path: Path) -> None:
     party, again = trained(), one_party()
-    party.memory = {"control": np.arange(3.0)}
+    party.trainer.memory.keep(control=np.arange(3.0))
     loss = PrivacyLoss(0.5)
     noisy = Release.of("noisy", (), loss)
     privacy_of(party).accountant.release(noisy, lambda: np.ones(2))
-    state.write_state(party, tmp_path)
-    state.join_again(again, tmp_path)
-    state.read_state(again, tmp_path)
+    party.write_state(tmp_path)
+    again.join_again(tmp_path)
+    again.read_state(tmp_path)
     assert encode([again.agreement]) == encode([party.agreement])
-    np.testing.assert_array_equal(again.outputs("probabilities"), party.outputs("probabilities"))
-    np.testing.assert_array_equal(again.memory["control"], party.memory["control"])
+    np.testing.assert_array_equal(
+        again.trainer.outputs("probabilities"), party.trainer.outputs("probabilities")
+    )
+    np.testing.assert_array_equal(again.trainer.memory["control"], party.trainer.memory["control"])
     kept = privacy_of(again).accountant.release(noisy, lambda: np.zeros(2))
     np.testing.assert_array_equal(kept, np.ones(2))
     assert privacy_of(again).accountant.spent == loss
 
 
+def of_columns(columns: tuple[Column, ...]) -> Party:
+    """The party, which has joined with public rows of these columns."""
+    party = one_party()
+    assert party.public is not None
+    public = Public(party.public.X, Schema(columns))
+    party.hold_public(public)
+    party.join(replace(agreement(), public=public.key))
+    return party
+
+
 def test_a_state_read_with_other_columns_has_another_history(tmp_path: Path) -> None:
     """A median fills the gaps of its own table; the digest of public rows does not cover it."""
-    party, again, other = trained(), one_party(), one_party()
-    again.join(agreement())
-    other.join(agreement())
     columns = tuple(Column(name) for name in ("age", "pressure"))
     moved = tuple(replace(one, median=9.0) for one in columns)
-    assert party.public is not None
-    party.public, again.public, other.public = (
-        Public(party.public.X, Schema(one)) for one in (columns, columns, moved)
+    party, again, other = (of_columns(one) for one in (columns, columns, moved))
+    party.trainer.fit_private(1)
+    assert party.trainer.public.key == other.trainer.public.key
+    party.write_state(tmp_path)
+    again.read_state(tmp_path)
+    other.read_state(tmp_path)
+    assert (
+        again.trainer.history.digest == party.trainer.history.digest != other.trainer.history.digest
     )
-    assert party.public.key == other.public.key
-    state.write_state(party, tmp_path)
-    state.read_state(again, tmp_path)
-    state.read_state(other, tmp_path)
-    assert again.history == party.history != other.history
 
 
 def test_what_stays_is_shared_with_the_state_before(tmp_path: Path) -> None:
     party, folders = trained(), [tmp_path / "1", tmp_path / "2"]
     for folder, before in zip(folders, [None, folders[0]], strict=True):
         folder.mkdir()
-        state.write_state(party, folder, before=before, keeps_model=before is not None)
+        party.write_state(folder, before=before, keeps_model=before is not None)
     one, two = ({file.name: file.stat().st_ino for file in one.iterdir()} for one in folders)
     assert one == two and len(one) == 3
 
 
 def test_a_state_that_lost_its_file_is_damaged(tmp_path: Path) -> None:
-    state.write_state(trained(), tmp_path)
+    trained().write_state(tmp_path)
     (tmp_path / state.ABOUT).unlink()
-    for read in (state.read_state, state.join_again):
+    fresh = one_party()
+    fresh.join(agreement())
+    for read in (Party.read_state, Party.join_again):
         with pytest.raises(RunFailed, match=r"state is damaged: there is no state\.json") as error:
-            read(one_party(), tmp_path)
+            read(fresh, tmp_path)
         assert "Restore it from a copy" in error.value.mend
 
 
@@ -147,31 +160,32 @@ def test_rows_are_held_against_public_ones_once(
     for task in (Join(agreement=agreement()), FitPrivate(round=1), PredictPublic(round=1)):
         with PartySite(one_party, tmp_path, limits=Limits(overlap=False)) as site:
             assert not isinstance(ask(site, task), Failure)
-    assert looked == [len(one_party().X)]
+    assert looked == [len(one_party().rows.X)]
 
 
 def test_own_rows_that_changed_are_held_against_public_ones_again(tmp_path: Path) -> None:
     party = one_party()
-    party.overlap = False
+    set_public_rules(party, overlap=False)
     party.join(agreement())
-    state.write_state(party, tmp_path)
+    party.write_state(tmp_path)
     parties, public = classifiers()
     mine = parties[0]
-    copied = np.concatenate([mine.X[1:], public.X[:1]])
-    changed = Party(mine.name, mine._prototype, copied, mine.y)
-    changed.public, changed.overlap = public, False
-    state.join_again(changed, tmp_path)
-    assert (party.shared_rows, changed.shared_rows) == (0, 1)
+    copied = np.concatenate([mine.rows.X[1:], public.X[:1]])
+    changed = Party(mine.name, mine.prototype, copied, mine.rows.y)
+    changed.hold_public(public)
+    set_public_rules(changed, overlap=False)
+    changed.join_again(tmp_path)
+    assert (party.trainer.rows.left_out, changed.trainer.rows.left_out) == (0, 1)
 
 
 def test_predictions_are_computed_once_for_each_state_of_the_model() -> None:
     party = trained()
-    first = party.outputs("probabilities")
-    assert party.outputs("probabilities") is first
+    first = party.trainer.outputs("probabilities")
+    assert party.trainer.outputs("probabilities") is first
     targets = np.full((len(party.public), 3), 1 / 3)
-    party.distill(1, targets, 0.5)
-    second = party.outputs("probabilities")
+    party.trainer.distill(Teaching(1, targets, 0.5))
+    second = party.trainer.outputs("probabilities")
     assert not np.array_equal(first, second)
     party.join(party.agreement)
-    party.fit_private(1)
-    np.testing.assert_array_equal(party.outputs("probabilities"), first)
+    party.trainer.fit_private(1)
+    np.testing.assert_array_equal(party.trainer.outputs("probabilities"), first)

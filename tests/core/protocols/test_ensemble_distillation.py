@@ -44,7 +44,7 @@ def federation(*models: Share, more: list[Party] | None = None, seed: int = 0) -
 
 
 def learners(network: LocalNetwork) -> list[Share]:
-    return [network._members[name].learner for name in network.parties]
+    return [network._members[name].trainer.learner for name in network.parties]
 
 
 def near(values, expected) -> None:

@@ -36,7 +36,7 @@ POINTS = np.array([[0.0], [1.0], [2.0]])
 
 def joined(**more) -> Party:
     party = Party("a", Share(), POINTS, ["x", "x", "y"], calibration=0, **more)
-    party.public = Public(POINTS[:2])
+    party.hold_public(Public(POINTS[:2]))
     agreement = negotiate([Describe().run(party)], party.public, seed=5)
     answer(party, [Join(agreement=agreement)])
     return party
@@ -63,7 +63,7 @@ def test_several_tasks_in_one_exchange():
 def test_values_are_told_in_double_precision():
     """A third keeps all its digits, and a party that rounds it is refused."""
     party = Party("a", Share("regression"), POINTS, [0, 0, 1], calibration=0)
-    party.public = Public(POINTS[:2])
+    party.hold_public(Public(POINTS[:2]))
     agreement = negotiate([Describe().run(party)], party.public)
     task = PredictPublic(round=1, outputs="values")
     *_, said = answer(party, [Join(agreement=agreement), FitPrivate(round=1), task])
@@ -97,14 +97,14 @@ def test_an_error_of_ours_keeps_its_mend():
 
 def test_other_errors_are_named():
     party = joined()
-    party.fit_private = lambda round: 1 / 0
+    party.trainer.fit_private = lambda round: 1 / 0
     failure = answer(party, [FitPrivate(round=1)])
     assert (failure.kind, failure.reason) == ("failed", "ZeroDivisionError: division by zero")
 
     def full(round):
         raise RunFailed("the disk is full", mend="Free some space.")
 
-    party.fit_private = full
+    party.trainer.fit_private = full
     failure = answer(party, [FitPrivate(round=1)])
     assert (failure.reason, failure.mend) == ("the disk is full", "Free some space.")
 
@@ -115,7 +115,7 @@ def test_little_of_an_error_leaves():
     def revealing(round):
         raise ValueError("row 7 is " + "3.14 " * 1000)
 
-    party.fit_private = revealing
+    party.trainer.fit_private = revealing
     assert len(answer(party, [FitPrivate(round=1)]).reason) == LONGEST_REASON + len(" …")
 
 
@@ -129,14 +129,14 @@ def test_a_teacher_that_does_not_fit_is_refused():
 
 def test_checkpoints_keep_the_newest_and_the_one_before(tmp_path):
     party = joined()
-    party.home = tmp_path / "a"
+    party.keep_states_in(tmp_path / "a")
     answer(party, [FitPrivate(round=1)])
     for round, previous in ((1, 0), (2, 1), (5, 2)):
         answer(party, [Checkpoint(round=round, previous=previous)])
     assert sorted(p.name for p in party.home.iterdir()) == ["round-00002", "round-00005"]
-    party.learner.mean = None
+    party.trainer.learner.mean = None
     answer(party, [Restore(round=5)])
-    np.testing.assert_allclose(party.learner.mean, [2 / 3, 1 / 3])
+    np.testing.assert_allclose(party.trainer.learner.mean, [2 / 3, 1 / 3])
 
 
 @pytest.mark.parametrize("task", [Checkpoint(round=1), Restore(round=1)])

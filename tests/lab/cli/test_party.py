@@ -193,13 +193,13 @@ def test_predict_with_the_model_that_it_holds(call: Call, party: Path, folder: P
     answered(party)
     with read_party(party).site() as site:
         held = site.party()
-        expected = held.model().predict_proba(held.X)
+        expected = held.trainer.model().predict_proba(held.rows.X)
     alone = call("party", "predict", party, rows, "--alone")
     assert alone.exit_code == 2 and "was not kept" in alone.output  # nobody has taught it
     done = call("party", "predict", party, rows, "--out", "answers.csv")
     assert done.exit_code == 0, done.output
     head, *lines = (folder / "answers.csv").read_text().splitlines()
-    assert head.split(",")[1:] == list(held.model().classes)
+    assert head.split(",")[1:] == list(held.trainer.model().classes)
     assert len(lines) == len(rows.read_text().splitlines()) - 1
     found = [list(map(float, line.split(",")[1:])) for line in lines]
     assert all(any(abs(a - b[0]) < 1e-5 for b in expected) for a, _ in found)

@@ -228,9 +228,9 @@ def test_hospitals_have_own_rows_among_everyones_tests(tmp_path: Path) -> None:
     cohort = gather(spec, 0)
     assert cohort.names == ("n", "s")
     even, odd = cohort.parties()
-    assert even.test is not None and odd.test is not None
-    assert np.array_equal(even.own == 1, even.test[0][:, 0] % 2 == 0)
-    assert np.array_equal(odd.own, 1 - even.own)
+    assert even.rows.test is not None and odd.rows.test is not None
+    assert np.array_equal(even.rows.own == 1, even.rows.test[0][:, 0] % 2 == 0)
+    assert np.array_equal(odd.rows.own, 1 - even.rows.own)
 
 
 @pytest.mark.parametrize(
@@ -287,10 +287,10 @@ def test_a_party_that_cannot_write_its_state_costs_no_run(
     """No checkpoint is whole without it, none is noted, and the books say why; the run goes on."""
     save = Party.save
 
-    def lose(party: Party, label: str) -> None:
+    def lose(party: Party, label: str, *, keep: str) -> None:
         if party.name == "party-2":
             raise RunFailed("its disk is gone")
-        save(party, label)
+        save(party, label, keep=keep)
 
     monkeypatch.setattr(Party, "save", lose)
     start(spec_with(CONFIG, methods=["avg"], checkpoint_seconds=0), tmp_path / "run")

@@ -152,8 +152,8 @@ def test_every_party_is_measured_on_everyones_rows() -> None:
     for party, own in zip(
         found.parties(pooled=True), [[1] * 15 + [0] * 25, [0] * 15 + [1] * 25], strict=True
     ):
-        assert party.test is not None and len(party.test[0]) == 40
-        assert party.own.tolist() == own
+        assert party.rows.test is not None and len(party.rows.test[0]) == 40
+        assert party.rows.own.tolist() == own
 
 
 def test_own_rows_of_classes_are_their_shares() -> None:

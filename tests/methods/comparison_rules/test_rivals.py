@@ -34,7 +34,7 @@ INNER = np.abs(PUBLIC.X[:, 0]) < 2
 
 def joined(name: str, X: np.ndarray, y: np.ndarray, public: Public = PUBLIC) -> Party:
     party = Party(name, make("tfidf-logistic") if X.dtype.kind == "U" else GaussianNB(), X, y)
-    party.public = public
+    party.hold_public(public)
     party.join(negotiate([Describe().run(party)], public))
     return party
 

@@ -118,7 +118,9 @@ def test_models_are_compressed_without_loss():
         parties, public = agents()
         network = LocalNetwork(parties, public)
         list(Federation.over(network, public).rounds(averaged_distillation(rounds=2, codec=codec)))
-        said.append([model.learner.predict(parties[0].X) for model in network.models().values()])
+        said.append(
+            [model.learner.predict(parties[0].rows.X) for model in network.models().values()]
+        )
         sizes.append(sum(d.bytes_up + d.bytes_down for d in network.deliveries if d.round))
     np.testing.assert_array_equal(*said)
     assert sizes[1] < sizes[0]

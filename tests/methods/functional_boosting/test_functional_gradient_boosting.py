@@ -23,6 +23,7 @@ from consilience.core.messages.replies import Failure, SharedModel
 from consilience.core.messages.schema import Agreement, Public
 from consilience.core.messages.wire import encode
 from consilience.core.networks.incoming import Arrival
+from consilience.core.party.rules import PartyRules
 from consilience.core.protocols import local_only
 from consilience.methods.functional_boosting.boosted import Boosted
 from consilience.methods.functional_boosting.losses import LOSSES
@@ -229,8 +230,8 @@ def test_heterogeneous_inputs_leave_a_plateau_that_grows_with_what_is_apart() ->
     plateaus = []
     for count in (0, 4, 8):
         parties = apart(count)
-        X = np.concatenate([party.X for party in parties])
-        best = np.concatenate([party.y for party in parties]) / 2
+        X = np.concatenate([party.rows.X for party in parties])
+        best = np.concatenate([party.rows.y for party in parties]) / 2
         error = errors(parties, best, X, rounds=16, step_size="heterogeneous", ridge=1.0)
         plateaus.append(error[-1])
         if count:  # a plateau: it does not fall any more
@@ -317,7 +318,10 @@ def test_a_student_warms_federated_averaging_up() -> None:
     boosted = Federation(parties, public=X).run(ffgb(rounds=2, step_size=1.0, distill=True))
     student = boosted.models["a"].learner.student  # type: ignore[attr-defined]
     network = make(**{**NETWORK, "kind": "regression"})  # type: ignore[arg-type]
-    made = [Party(p.name, network, p.X, p.y, test=p.test, calibration=0) for p in waves(EXACT)[0]]
+    made = [
+        Party(p.name, network, p.rows.X, p.rows.y, test=p.rows.test, calibration=0)
+        for p in waves(EXACT)[0]
+    ]
     averaged = Federation(made).run(federated_averaging(rounds=1, initial=student))
     assert averaged.metric("mse")[0] == pytest.approx(boosted.metric("mse")[-1])
 
@@ -443,7 +447,9 @@ def test_parties_that_cannot_boost_are_refused(parties: Any, said: str) -> None:
     made = [labelled(name, model) for name, model in zip("ab", parties, strict=True)]
     with pytest.raises(InvalidInput, match=said):
         run(made, rounds=1)
-    assert not any(isinstance(p.learner, Boosted) and p.learner.ensemble for p in made)
+    assert not any(
+        isinstance(p.trainer.learner, Boosted) and p.trainer.learner.ensemble for p in made
+    )
 
 
 def test_protocols_that_exchange_whole_models_refuse_sums() -> None:
@@ -454,16 +460,23 @@ def test_protocols_that_exchange_whole_models_refuse_sums() -> None:
 
 def test_weak_learners_that_are_not_trusted_are_refused_before_any_is_trained() -> None:
     parties = [
-        labelled("a", Boosted(EXACT), trusts=("sklearn",)),
-        labelled("b", Boosted("lightgbm-regressor"), trusts=("sklearn", "lightgbm")),
+        labelled("a", Boosted(EXACT), rules=PartyRules(trusts=("sklearn",))),
+        labelled(
+            "b", Boosted("lightgbm-regressor"), rules=PartyRules(trusts=("sklearn", "lightgbm"))
+        ),
     ]
     with pytest.raises(InvalidInput, match="'a': it would be sent weak learners of 'lightgbm'"):
         run(parties, rounds=1)
-    parties = [labelled(n, Boosted(EXACT, trusts=()), trusts=("sklearn", "xgboost")) for n in "ab"]
-    parties.append(labelled("c", Boosted("xgboost-regressor"), trusts=("sklearn", "xgboost")))
+    parties = [
+        labelled(n, Boosted(EXACT, trusts=()), rules=PartyRules(trusts=("sklearn", "xgboost")))
+        for n in "ab"
+    ]
+    parties.append(
+        labelled("c", Boosted("xgboost-regressor"), rules=PartyRules(trusts=("sklearn", "xgboost")))
+    )
     with pytest.raises(InvalidInput, match="'a': it would be sent weak learners of 'xgboost'"):
         run(parties, rounds=1)
-    allowed = labelled("a", Boosted(KNeighborsRegressor(2)), sends_rows=True)
+    allowed = labelled("a", Boosted(KNeighborsRegressor(2)), rules=PartyRules(sends_rows=True))
     assert run([allowed, labelled("b", Boosted(EXACT))], rounds=1).number == 1
 
 
@@ -603,7 +616,7 @@ def test_an_infinite_objective_leaves_out_its_party(five: Any) -> None:
     federation, parties = five(lambda about, data: (about, data))
     rounds = federation.rounds(ffgb(rounds=2))
     next(rounds)
-    learner: Any = parties[3].learner
+    learner: Any = parties[3].trainer.learner
     learner.objective = lambda *args: float("inf")
     *_, last = rounds
     assert last.number == 2 and len(last.state.memory["weights"]) == 8
@@ -643,7 +656,9 @@ def test_packages_that_all_parties_trust_are_not_refused() -> None:
         make_pipeline(StandardScaler(), Shrunk()),
         BaggingRegressor(Shrunk(), 2),
     ):
-        parties = [labelled(n, Boosted(weak), calibration=0, trusts=trusts) for n in "ab"]
+        parties = [
+            labelled(n, Boosted(weak), calibration=0, rules=PartyRules(trusts=trusts)) for n in "ab"
+        ]
         federation = Federation(parties)
         assert list(federation.rounds(ffgb(rounds=1)))[-1].number == 1
         assert all(d.status == "ok" for d in federation.network.deliveries)
@@ -665,7 +680,15 @@ def test_rows_are_looked_for_in_weak_learners_too() -> None:
     X, y = np.random.default_rng(0).random((6, 3)), np.arange(6.0)
     trusts = ("sklearn", "tests")
     parties = [
-        Party(n, Boosted(Keeper(), trusts=trusts), X, y, calibration=0, trusts=trusts) for n in "ab"
+        Party(
+            n,
+            Boosted(Keeper(), trusts=trusts),
+            X,
+            y,
+            calibration=0,
+            rules=PartyRules(trusts=trusts),
+        )
+        for n in "ab"
     ]
     steps = Federation(parties).rounds(ffgb(rounds=1, step_size=0.5))
     assert next(steps).number == 0

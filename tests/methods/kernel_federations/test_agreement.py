@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from consilience import as_learner
 from consilience.core.aggregation import Deregularization, anderson, damped
 from consilience.core.federation.federation import Federation
 from consilience.core.party.party import Party
@@ -27,7 +28,14 @@ def sample() -> Any:
 def parties(clients: Any) -> list[Party]:
     model = KernelRidge(LAMBDA, kernel="laplacian", gamma=1.0)
     return [
-        Party(f"client-{j}", model, X, y, calibration=0, kind="regression", purpose="taught")
+        Party(
+            f"client-{j}",
+            as_learner(model, kind="regression"),
+            X,
+            y,
+            calibration=0,
+            purpose="taught",
+        )
         for j, (X, y) in enumerate(clients)
     ]
 

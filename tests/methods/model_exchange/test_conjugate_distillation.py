@@ -14,6 +14,7 @@ from consilience import Federation, LocalNetwork, Party
 from consilience.core.errors import InvalidInput, KnowledgeRefused, QuorumLost
 from consilience.core.messages.schema import Public
 from consilience.core.messages.wire import decode, encode
+from consilience.core.party.rules import PartyRules
 from consilience.core.tasks.lifecycle import Checkpoint, Restore
 from consilience.methods.kernel_federations.agents import KernelAgents
 from consilience.methods.model_exchange.conjugate_distillation import conjugate_distillation
@@ -38,8 +39,10 @@ def federation(
     for i, (X, y) in enumerate(data(outputs)):
         model = KernelRidge(RIDGE / len(X), kernel="laplacian", gamma=1.0)
         model = model if models is None else models[i]
-        parties.append(Party(f"agent-{i}", model, X, y, calibration=0, sends_rows=True))
-        parties[-1].home = None if home is None else home / parties[-1].name
+        parties.append(
+            Party(f"agent-{i}", model, X, y, calibration=0, rules=PartyRules(sends_rows=True))
+        )
+        parties[-1].keep_states_in(None if home is None else home / parties[-1].name)
     return Federation.over(LocalNetwork(parties, Public.none(), wire=wire), Public.none())
 
 

@@ -133,8 +133,8 @@ def test_both_ways_of_teaching_in_one_table() -> None:
 def test_all_rows_stay_private() -> None:
     cohort = gather(spec_with(CONFIG), 0)
     assert len(cohort.public) == 0 and cohort.public_labels is None
-    assert all(len(party.X) == 40 for party in cohort.parties())
-    assert all(len(party.X) == 120 for party in cohort.parties(pooled=True))
+    assert all(len(party.rows.X) == 40 for party in cohort.parties())
+    assert all(len(party.rows.X) == 120 for party in cohort.parties(pooled=True))
 
 
 def test_it_runs_and_is_reported(run: Path) -> None:
@@ -252,7 +252,7 @@ def test_models_are_trusted_by_their_package(tmp_path: Path) -> None:
         start(spec_with(CONFIG, trusts=["sklearn"], models=[{"name": "mlp"}]), tmp_path / "run")
     assert not (tmp_path / "run").exists()
     cohort = gather(spec_with(CONFIG, trusts=["sklearn"]), 0)
-    assert all(party.trusts == ("sklearn",) for party in cohort.parties())
+    assert all(party.rules.trusts == ("sklearn",) for party in cohort.parties())
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,7 @@ from consilience import Federation, LocalNetwork, Model, Party
 from consilience.core.errors import InvalidInput, KnowledgeRefused, QuorumLost, RunFailed
 from consilience.core.messages.replies import SharedModel
 from consilience.core.messages.schema import Public
+from consilience.core.party.rules import PartyRules
 from consilience.core.protocols import ensemble_distillation
 from consilience.methods.kernel_federations.agents import KernelAgents
 from consilience.methods.model_exchange.party import predict_private_with
@@ -44,7 +45,7 @@ def agents(**options: Any) -> list[Party]:
         "second": (np.array([[1.0], [-1.0]]), np.array([12.0, -12.0])),
     }
     return [
-        Party(name, model, X, y, calibration=0, sends_rows=True, **options)
+        Party(name, model, X, y, calibration=0, **{"rules": PartyRules(sends_rows=True)} | options)
         for name, (X, y) in data.items()
     ]
 
@@ -92,7 +93,7 @@ def test_three_kernel_agents_equal_the_exact_ones(name: str) -> None:
     data = [(rng.random((6, 2)), rng.normal(size=6)) for _ in range(3)]
     model = KernelRidge(0.15, kernel="laplacian", gamma=1.0)
     parties = [
-        Party(f"agent-{i}", model, X, y, calibration=0, sends_rows=True)
+        Party(f"agent-{i}", model, X, y, calibration=0, rules=PartyRules(sends_rows=True))
         for i, (X, y) in enumerate(data)
     ]
     federation = Federation(parties)
@@ -126,7 +127,7 @@ def mixed(*, wire: bool = False, home: Path | None = None) -> Federation:
     for i, (name, model) in enumerate(models.items()):
         rows = slice(i * 100, (i + 1) * 100)
         parties.append(Party(name, model, X[rows], y[rows], test=(X[300:400], y[300:400])))
-        parties[-1].home = None if home is None else home / name
+        parties[-1].keep_states_in(None if home is None else home / name)
     return Federation.over(LocalNetwork(parties, Public.none(), wire=wire), Public.none())
 
 
@@ -176,7 +177,9 @@ def test_models_that_hold_rows_are_not_sent_unasked() -> None:
     for scheme in (averaged_distillation, parallel_distillation, alternating_distillation):
         with refused:
             list(Federation(parties).rounds(scheme(rounds=1)))
-        assert not any(party.learner.fitted for party in parties)  # before anything is trained
+        assert not any(
+            party.trainer.learner.fitted for party in parties
+        )  # before anything is trained
 
 
 def test_a_network_that_nobody_else_could_build_is_refused_before_it_is_trained() -> None:
@@ -185,12 +188,12 @@ def test_a_network_that_nobody_else_could_build_is_refused_before_it_is_trained(
     parties = [Party(name, torch.nn.Linear(2, 2), rows, y) for name in ("x", "z")]
     with pytest.raises(InvalidInput, match="no other party could build this network"):
         list(Federation(parties).rounds(averaged_distillation(rounds=1)))
-    assert not any(party.learner.fitted for party in parties)
+    assert not any(party.trainer.learner.fitted for party in parties)
 
 
 def test_models_that_are_not_trusted_are_not_built() -> None:
     """The second learns from its labels alone, and says so; a ring has nothing else to give it."""
-    parties = [agents()[0], agents(trusts=("sklearn",))[1]]
+    parties = [agents()[0], agents(rules=PartyRules(sends_rows=True, trusts=("sklearn",)))[1]]
     federation = Federation(parties)
     *_, _ = federation.rounds(averaged_distillation(rounds=1))
     assert slopes(federation) == pytest.approx([5 / 3, 4])
@@ -297,7 +300,7 @@ def test_a_bad_model_is_left_out_and_everybody_goes_on(model: Any, width: int, s
 def test_answers_without_end_are_refused() -> None:
     X, y = np.eye(4), np.arange(4.0)
     model = shared_by(Wild(), X, y)
-    party = Party("a", Ridge(), X, y, calibration=0, trusts=("sklearn", "tests"))
+    party = Party("a", Ridge(), X, y, calibration=0, rules=PartyRules(trusts=("sklearn", "tests")))
     Federation([party, Party("b", Ridge(), X, y)]).form()
     with pytest.raises(KnowledgeRefused):
         predict_private_with(party, model.about, model.data)
@@ -321,7 +324,7 @@ def test_an_agent_that_failed_once_comes_back(scheme: Any) -> None:
     Moody.fits = 2  # it is tried for row weights when a party is made
     trusts = ("sklearn", "tests")
     parties = [
-        Party(name, model, X, y, calibration=0, trusts=trusts)
+        Party(name, model, X, y, calibration=0, rules=PartyRules(trusts=trusts))
         for name, model in (("a", Moody()), ("b", Ridge()), ("c", Ridge()))
     ]
     Moody.fits = 0
@@ -344,7 +347,10 @@ class Keeper(Ridge):  # type: ignore[misc]
 def test_rows_are_found_where_nobody_expects_them() -> None:
     X, y = np.random.default_rng(0).random((6, 3)), np.arange(6.0)
     for allowed in (True, False):
-        parties = [Party(n, Keeper(), X, y, calibration=0, sends_rows=allowed) for n in "ab"]
+        parties = [
+            Party(n, Keeper(), X, y, calibration=0, rules=PartyRules(sends_rows=allowed))
+            for n in "ab"
+        ]
         steps = Federation(parties).rounds(averaged_distillation(rounds=1))
         if allowed:
             assert next(steps).number == 0

@@ -109,7 +109,7 @@ def test_it_reaches_the_minimum(weights: str, participation: int) -> None:
     assert last.state.memory["tilt"] == pytest.approx(0, abs=1e-5)
     for party in parties:
         gradient = 3 * share(weights)[party.name] * quadratics()[party.name].gradient(w)
-        assert party.memory["proposed"] == pytest.approx(gradient, abs=1e-5)
+        assert party.trainer.memory["proposed"] == pytest.approx(gradient, abs=1e-5)
 
 
 class Lossy(LocalNetwork):

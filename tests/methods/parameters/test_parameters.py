@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from consilience import Federation, Party
 from consilience.core.errors import InvalidInput, KnowledgeRefused, RunFailed
 from consilience.core.learners import as_learner
 from consilience.core.messages.replies import Replies
+from consilience.core.party.memory import Memory
 from consilience.core.protocols import local_only
 from consilience.methods.checks import networks
 from consilience.methods.checks import normalised_network as network
@@ -168,7 +170,9 @@ def test_a_boosted_sum_of_one_model_is_that_model(tmp_path: Path) -> None:
 def test_an_ensemble_of_trees_warms_a_network_up() -> None:
     """Models of any kind teach a network of the parties' architecture, and FedAvg goes on from there."""
     parties, public = networks()
-    trees = [Party(p.name, DecisionTreeClassifier(max_depth=3), p.X, p.y) for p in parties]
+    trees = [
+        Party(p.name, DecisionTreeClassifier(max_depth=3), p.rows.X, p.rows.y) for p in parties
+    ]
     history = Federation(trees).run(alternating_distillation(rounds=1))
     ensemble = SignedEnsemble.of(round.replies for round in history.rounds[:1])
     recipe = {"first_epochs": 60, "learning_rate": 0.02}
@@ -176,7 +180,7 @@ def test_an_ensemble_of_trees_warms_a_network_up() -> None:
     student = ensemble.distilled(student, public.X, rng=np.random.default_rng(0))
     first = next(Federation(parties).rounds(federated_averaging(rounds=1, initial=student)))
     assert np.array_equal(first.state.memory["parameters"], flatten(student))
-    assert np.array_equal(parties[2].learner.predict(public.X), student.predict(public.X))
+    assert np.array_equal(parties[2].trainer.learner.predict(public.X), student.predict(public.X))
 
 
 @pytest.mark.parametrize(
@@ -359,10 +363,10 @@ def test_what_was_said_of_public_rows_goes_with_the_model() -> None:
     parties, public = networks()
     rounds = Federation(parties, public=public).rounds(federated_averaging(rounds=1))
     next(rounds)
-    before = parties[0].outputs("probabilities")
+    before = parties[0].trainer.outputs("probabilities")
     next(rounds)
-    after = parties[0].outputs("probabilities")
-    assert np.array_equal(after, parties[0].learner.predict(public.X))
+    after = parties[0].trainer.outputs("probabilities")
+    assert np.array_equal(after, parties[0].trainer.learner.predict(public.X))
     assert not np.array_equal(after, before)
 
 
@@ -373,7 +377,7 @@ class Someone:
     name = "a"
 
     def __init__(self) -> None:
-        self.memory: dict[str, Any] = {}
+        self.trainer = SimpleNamespace(memory=Memory())
 
 
 def test_only_what_counted_is_remembered() -> None:

@@ -112,7 +112,7 @@ def test_it_sends_twice_what_fedavg_sends() -> None:
     def sent(protocol: Any) -> tuple[int, int]:
         rng = np.random.default_rng(0)
         parties = [
-            type(party)(party.name, party._prototype, rng.normal(size=(5, 3000)), np.arange(5.0))
+            type(party)(party.name, party.prototype, rng.normal(size=(5, 3000)), np.arange(5.0))
             for party in quadratic_parties(learning_rate=1e-5)
         ]
         history = Federation(parties).run(protocol)

@@ -11,6 +11,7 @@ import pytest
 
 from consilience import Federation, Party, density_ratio, ensemble_distillation
 from consilience.core.errors import InvalidInput, MissingExtra
+from consilience.core.party.rules import PartyRules, PublicRules
 from consilience.core.tasks.scores import CompareCoarsely, ComparePublic
 from consilience.lab.experiments import gather, parse_spec
 from consilience.methods.comparison_rules.tasks import SelectPublic
@@ -102,7 +103,14 @@ def test_a_package_that_is_missing_is_named_with_the_command(monkeypatch):
 def joined(encoder=None, own=None):
     rng = np.random.default_rng(0)
     parties = [
-        Party(n, Share(), rng.normal(size=(60, 2)), np.resize(XY, 60), encoder=own) for n in "ab"
+        Party(
+            n,
+            Share(),
+            rng.normal(size=(60, 2)),
+            np.resize(XY, 60),
+            rules=PartyRules(public=PublicRules(encoder=own)),
+        )
+        for n in "ab"
     ]
     federation = Federation(parties, rng.normal(size=(40, 2)), encoder=encoder)
     federation.form()
@@ -160,7 +168,7 @@ def test_a_party_elsewhere_names_its_own_file(tmp_path: Path):
         "encoder = 'my_encoder.py:same'\n[model]\nname = 'naive-bayes'\n"
     )
     party = read_party(tmp_path / "party.toml").party()
-    assert party.encoder is not None and party.encoder.key == "the same"
+    assert party.rules.public.encoder is not None and party.rules.public.encoder.key == "the same"
 
 
 def test_features_are_kept_as_far_as_there_is_room():

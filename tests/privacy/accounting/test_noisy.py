@@ -24,6 +24,7 @@ from consilience.privacy.accounting.privacy_of import privacy_of
 torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 
+from consilience.core.numerics.outcomes import Classes  # noqa: E402
 from consilience.models.torch.losses import SQUARED  # noqa: E402
 from consilience.models.torch.recipe import TorchRecipe  # noqa: E402
 from consilience.privacy.accounting.dp_sgd import train_with_noise  # noqa: E402
@@ -96,7 +97,7 @@ def test_noise_is_as_wide_as_it_is_said_and_batches_are_drawn_unit_by_unit() -> 
 
 def party(name: str = "p", seed: int = 0, model=None) -> Party:
     made = as_learner(model or nn.Linear(2, 2), recipe={"distill_epochs": 1})
-    found = Party(name, made, X, Y, test=(X, Y), classes=("a", "b"))
+    found = Party(name, made, X, Y, test=(X, Y), outcome=Classes(("a", "b")))
     protect(found, BUDGET, noise=lambda: np.random.default_rng(seed))
     return found
 
@@ -115,7 +116,7 @@ def test_training_is_the_one_release_and_predictions_leave_after_it() -> None:
     again = run(parties, rounds=3, seed=5)
     assert privacy_of(parties[0]).accountant.spent == spent
     np.testing.assert_array_equal(first.rounds[1].teacher.values, again.rounds[1].teacher.values)
-    assert parties[0].training[0].shape == (0, 2)
+    assert parties[0].trainer.rows.train[0].shape == (0, 2)
 
 
 def test_what_was_trained_without_noise_does_not_leave() -> None:
@@ -149,9 +150,9 @@ def test_a_network_without_gradients_by_row_is_refused_when_its_party_joins() ->
         (Counts(), X, PUBLIC.X),
         ("text-embedding", texts, np.array(["four five", "six"])),
     ):
-        one = Party("p", model, X_of, Y, classes=("a", "b"))
+        one = Party("p", model, X_of, Y, outcome=Classes(("a", "b")))
         protect(one, BUDGET)
-        one.public = Public(rows)
+        one.hold_public(Public(rows))
         failure = answer(one, [Join(agreement=negotiate([Describe().run(one)], one.public))])
         assert isinstance(failure, Failure) and failure.code == "budget", failure
         name = "text_embedding" if model == "text-embedding" else "Counts"
@@ -166,7 +167,7 @@ def test_what_cannot_be_bounded_is_refused_with_the_reason() -> None:
     from sklearn.naive_bayes import GaussianNB
 
     with pytest.raises(InvalidInput, match="nothing bounds what one row does"):
-        protect(Party("p", GaussianNB(), X, Y, classes=("a", "b")), BUDGET)
+        protect(Party("p", GaussianNB(), X, Y, outcome=Classes(("a", "b"))), BUDGET)
     with pytest.raises(InvalidInput, match="added or removed"):
         Budget(3.0, adjacency="replace", training=HOW)
     for wrong in ({"rows": 0}, {"rows": 9, "clip": 0.0}, {"rows": 9, "batches": 3}):

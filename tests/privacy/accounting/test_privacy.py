@@ -66,7 +66,7 @@ class Ask(Task, reply_type=Stated, exchanges="others", protocol=None, exposure="
 
 def joined() -> Party:
     party = Party("a", Share(), POINTS, ["x", "x", "y"], calibration=0)
-    party.public = Public(POINTS[:2])
+    party.hold_public(Public(POINTS[:2]))
     party.join(negotiate([Describe().run(party)], party.public))
     answer(party, [FitPrivate(round=1)])
     return party
@@ -144,7 +144,7 @@ def test_a_mechanism_acts_on_every_reply_of_its_kind_once():
     (exact,) = answer(party, [task])
     privacy_of(party).use([NoisyLogits(0.25)])
     (one,) = answer(party, [task])
-    party.fit_on_mixed_targets(1, np.array([[0.9, 0.1]] * 3), 0.0)
+    party.trainer.fit_on_mixed_targets(1, np.array([[0.9, 0.1]] * 3), 0.0)
     (again,), (later,) = answer(party, [task]), answer(party, [replace(task, round=2)])
     assert (one.round, again.round, later.round) == (1, 1, 2)
     np.testing.assert_array_equal(one.values, again.values)
@@ -254,7 +254,7 @@ def test_all_that_a_request_costs_is_held_against_the_budget_before_anything_run
     privacy_of(party).use([NoisyLogits(0.25)])
     privacy_of(party).accountant.budget = Budget(0.4, adjacency="replace")
     trained = []
-    monkeypatch.setattr(party, "fit_private", trained.append)
+    monkeypatch.setattr(party.trainer, "fit_private", trained.append)
     failure = answer(party, [FitPrivate(round=1), *tasks])
     assert (failure.kind, failure.code) == ("refused", "budget") and why in failure.reason
     assert not trained and not privacy_of(party).accountant
@@ -322,9 +322,9 @@ def test_what_a_party_with_a_budget_says_beside_tells_nothing_of_its_rows(monkey
     def fails(*args):
         raise ValueError("row 7 is ill")
 
-    monkeypatch.setattr(party, "fit_private", fails)
+    monkeypatch.setattr(party.trainer, "fit_private", fails)
     assert encode(answer(party, [FitPrivate(round=1)])) == encode([Receipt(party="a", round=1)])
-    assert party.trouble == "ValueError: row 7 is ill"
+    assert party.outbox.withheld == "ValueError: row 7 is ill"
     monkeypatch.setattr(party, "join", fails)
     failure = answer(party, [Join(agreement=party.agreement)])
     assert encode([failure]) == encode([Failure(party="a", reason=UNSAID)])

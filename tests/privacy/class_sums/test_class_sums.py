@@ -14,13 +14,14 @@ from consilience.core.errors import InvalidInput, KnowledgeRefused
 from consilience.core.federation.forming import negotiate
 from consilience.core.messages.replies import Failure
 from consilience.core.messages.schema import Public
+from consilience.core.numerics.outcomes import Classes
 from consilience.core.party.shared_space import shared_space
 from consilience.core.tasks.lifecycle import Describe
 from consilience.core.tasks.outgoing import answer
 from consilience.privacy.accounting.budget import Budget
 from consilience.privacy.accounting.losses import gaussian_mu
 from consilience.privacy.accounting.party import protect
-from consilience.privacy.accounting.privacy_of import privacy_of
+from consilience.privacy.accounting.privacy_of import declare_units, privacy_of
 from consilience.privacy.class_sums.messages import ClassSums
 from consilience.privacy.class_sums.party import sums_of
 from consilience.privacy.class_sums.protocol import _teacher, private_sums
@@ -51,9 +52,10 @@ X, Y = RNG.normal(size=(30, 3)), np.array(["a", "b", "c"] * 10)
 CLASSES = ("a", "b", "c")
 
 
-def joined(X=X, y=Y, **more) -> Party:
-    party = Party("p", Share(), X, y, classes=CLASSES, **more)
-    party.public = PUBLIC
+def joined(X=X, y=Y, units=None, **more) -> Party:
+    party = Party("p", Share(), X, y, **more, outcome=Classes(CLASSES))
+    declare_units(party, units)
+    party.hold_public(PUBLIC)
     party.join(negotiate([Describe().run(party)], PUBLIC))
     return party
 
@@ -70,7 +72,7 @@ def valued(y=None) -> Party:
     """A party of two targets, which has joined."""
     y = RNG.normal(size=(30, 2)) if y is None else y
     party = Party("p", LinearRegression(), X, y)
-    party.public = PUBLIC
+    party.hold_public(PUBLIC)
     party.join(negotiate([Describe().run(party)], PUBLIC))
     return party
 
@@ -93,7 +95,7 @@ def test_one_row_moves_the_sums_by_one_length_at_most(which: str) -> None:
     basis, party = bases()[which], joined()
     before = sums_of(party, basis)
     for row, label in adversarial(100 if which == "leaves" else 1000):
-        party.X, party.y = np.vstack([X, row]), np.append(Y, label)
+        party.rows.X, party.rows.y = np.vstack([X, row]), np.append(Y, label)
         moved = (sums_of(party, basis) - before).astype(object)
         assert (moved**2).sum() <= SCALE**2
 
@@ -102,20 +104,20 @@ def test_one_unit_moves_the_sums_by_one_length_however_many_rows_it_has() -> Non
     """Without it the others' sums are the same, to the last step."""
     units = np.array([i % 4 for i in range(30)])
     basis = bases()["directions"]
-    whole = sums_of(joined(privacy_units=units), basis)
+    whole = sums_of(joined(units=units), basis)
     for unit in range(4):
         rest = units != unit
-        without = sums_of(joined(X[rest], Y[rest], privacy_units=units[rest]), basis)
+        without = sums_of(joined(X[rest], Y[rest], units[rest]), basis)
         moved = (whole - without).astype(object)
         assert 0 < (moved**2).sum() <= SCALE**2
 
 
 def test_one_value_moves_the_sums_by_one_length_at_most() -> None:
     basis, party = bases()["directions"], valued()
-    before, values = sums_of(party, basis, BOUNDS), party.y
+    before, values = sums_of(party, basis, BOUNDS), party.rows.y
     for i, (row, _) in enumerate(adversarial(60)):
         value = RNG.normal(size=2) * [0.0, 1.0, 1e30][i % 3]
-        party.X, party.y = np.vstack([X, row]), np.vstack([values, value])
+        party.rows.X, party.rows.y = np.vstack([X, row]), np.vstack([values, value])
         moved = (sums_of(party, basis, BOUNDS) - before).astype(object)
         assert (moved**2).sum() <= SCALE**2
 
@@ -223,7 +225,7 @@ def test_another_seed_round_or_change_of_rows_draws_nothing_anew_and_another_bas
     task = SumClasses.of(public_basis(PUBLIC, "directions", 3), round=1)
     (first,) = answer(party, [task])
     party.join(replace(party.agreement, seed=7))
-    party.X = party.X + 1
+    party.rows.X = party.rows.X + 1
     (again,) = answer(party, [replace(task, round=5)])
     assert again.round == 5
     np.testing.assert_array_equal(again.values, first.values)
@@ -260,17 +262,19 @@ def test_a_basis_of_rows_that_are_not_there_is_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    ("budget", "more", "why"),
+    ("budget", "classes", "units", "why"),
     [
-        (Budget(1.0, 1e-3), {"classes": ()}, "does not declare its classes"),
-        (Budget(1.0, 0.01), {}, "delta is 0.01 and there are 30 units"),
-        (Budget(1.0, unit="patient"), {}, "for one patient"),
-        (Budget(1.0), {"privacy_units": np.arange(30)}, "units of another kind"),
+        (Budget(1.0, 1e-3), (), None, "does not declare its classes"),
+        (Budget(1.0, 0.01), CLASSES, None, "delta is 0.01 and there are 30 units"),
+        (Budget(1.0, unit="patient"), CLASSES, None, "for one patient"),
+        (Budget(1.0), CLASSES, np.arange(30), "units of another kind"),
     ],
 )
-def test_a_budget_that_a_party_cannot_keep_to(budget: Budget, more, why: str) -> None:
+def test_a_budget_that_a_party_cannot_keep_to(budget: Budget, classes, units, why: str) -> None:
+    party = Party("p", Share(), X, Y, outcome=Classes(classes))
+    declare_units(party, units)
     with pytest.raises(InvalidInput, match=why):
-        protect(Party("p", Share(), X, Y, **{"classes": CLASSES, **more}), budget)
+        protect(party, budget)
 
 
 def test_settings_that_bound_nothing_are_refused() -> None:
@@ -278,9 +282,9 @@ def test_settings_that_bound_nothing_are_refused() -> None:
         with pytest.raises(InvalidInput, match="Budget"):
             Budget(**wrong)
     with pytest.raises(InvalidInput, match="of one unit"):
-        Party("p", Share(), X, Y, classes=CLASSES, privacy_units=["same"] * 30)
+        declare_units(Party("p", Share(), X, Y), np.zeros(len(X)))
     with pytest.raises(InvalidInput, match="not declared, 'c'"):
-        Party("p", Share(), X, Y, classes=("a", "b"))
+        Party("p", Share(), X, Y, outcome=Classes(("a", "b")))
     with pytest.raises(InvalidInput, match="dimensions of public rows that have 3"):
         public_basis(PUBLIC, "directions", 4)
 
@@ -319,7 +323,7 @@ def test_a_party_that_claims_more_rows_than_others_is_scaled_down_to_a_cap() -> 
 
 def test_a_run_keeps_to_the_budget_and_says_so() -> None:
     """Two exchanges after joining; metrics leave as the budget says that they may."""
-    parties = [Party(name, Share(), X, Y, test=(X, Y), classes=CLASSES) for name in "pq"]
+    parties = [Party(name, Share(), X, Y, test=(X, Y), outcome=Classes(CLASSES)) for name in "pq"]
     for party in parties:
         protect(party, Budget(3.0, 1e-3, measured=party.name == "p"))
     federation = Federation(parties, public=PUBLIC)

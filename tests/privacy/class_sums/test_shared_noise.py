@@ -17,6 +17,7 @@ from consilience import Federation, LocalNetwork, Party
 from consilience.core.errors import InvalidInput, QuorumLost
 from consilience.core.messages.schema import Public
 from consilience.core.messages.sums import Sum
+from consilience.core.numerics.outcomes import Classes
 from consilience.core.numerics.randomness import SystemNoise
 from consilience.core.protocols import ensemble_distillation, protocol
 from consilience.lab.config.reading import parse_spec
@@ -36,6 +37,7 @@ from consilience.privacy.secure_aggregation.rounds import SecureAggregation, Sum
 from consilience.sites.operations.certificates import make_key
 from consilience.sites.party import Limits, PartySite
 from consilience.sites.party.privacy_limits import spending
+from helpers.party_rules import set_keys
 from helpers.party_sites import SiteNetwork
 
 RNG = np.random.default_rng(0)
@@ -50,7 +52,9 @@ def parties(budget: Budget | None = SHARED) -> list[Party]:
     for i, name in enumerate("abcde"):
         y = np.where(X[:, 0] > 0, "up", "down")
         found.append(
-            Party(name, GaussianNB(), X[i::5], y[i::5], classes=("down", "up"), calibration=0)
+            Party(
+                name, GaussianNB(), X[i::5], y[i::5], calibration=0, outcome=Classes(("down", "up"))
+            )
         )
         protect(found[-1], budget)
     return found
@@ -191,8 +195,8 @@ def test_a_site_shares_noise_by_its_limits_and_writes_it_into_its_ledger(tmp_pat
         LIMITS.bind(members[0])
     keys = {one.name: make_key(tmp_path / f"{one.name}.key", one.name) for one in members}
     for one in members:
-        one.identity = (tmp_path / f"{one.name}.key").read_bytes()
-        one.roster = checked_roster(one, keys)
+        identity = (tmp_path / f"{one.name}.key").read_bytes()
+        set_keys(one, identity=identity, roster=checked_roster(one.name, identity, keys))
     *_, last = Federation.over(network, PUBLIC, strict=False).rounds(protocol)
     assert "within epsilon = 1, delta = 0.0001 at most" in str(last.teacher.notes)
     assert "unless it lies" not in str(last.teacher.notes)

@@ -13,6 +13,7 @@ from sklearn.naive_bayes import GaussianNB
 from consilience import Federation, LocalNetwork, Party
 from consilience.core.messages.schema import Public
 from consilience.core.messages.wire import decode, encode
+from consilience.core.party.rules import Keys, PartyRules
 from consilience.core.tasks.lifecycle import Checkpoint, Describe, Join, Restore
 from consilience.core.tasks.outgoing import answer
 from consilience.core.tasks.predictions import Distill, FitPrivate, PredictPublic
@@ -28,7 +29,14 @@ def parties() -> list[Party]:
     """Three parties that share nothing of their own: rows, names, purposes, secrets."""
     y = np.where(X[:, 0] > 0, "up", "down")
     return [
-        Party(name, GaussianNB(), X[i::3], y[i::3], secret=name.encode(), calibration=0.1 * i)
+        Party(
+            name,
+            GaussianNB(),
+            X[i::3],
+            y[i::3],
+            calibration=0.1 * i,
+            rules=PartyRules(keys=Keys(secret=name.encode())),
+        )
         for i, name in enumerate("abc")
     ]
 
@@ -42,15 +50,18 @@ def joined() -> list[Party]:
 def test_it_is_the_same_for_parties_that_were_asked_the_same() -> None:
     """On the wire or not; questions that change no model do not count."""
     a, b, c = joined()
-    assert a.history == b.history == c.history and len(a.history) == 64
+    assert (
+        a.trainer.history.digest == b.trainer.history.digest == c.trainer.history.digest
+        and len(a.trainer.history.digest) == 64
+    )
     for party in (a, b, c):
         answer(party, (FitPrivate(round=1), TEACH))
     answer(a, (PredictPublic(round=1),))
     answer(a, (Describe(),))
-    assert a.history == b.history
+    assert a.trainer.history.digest == b.trainer.history.digest
     answer(b, decode(encode([replace(TEACH, round=2)])))
     answer(c, (replace(TEACH, round=2),))
-    assert a.history != b.history == c.history
+    assert a.trainer.history.digest != b.trainer.history.digest == c.trainer.history.digest
 
 
 @pytest.mark.parametrize(
@@ -70,7 +81,7 @@ def test_it_differs_with_every_word_of_a_task(other: Any) -> None:
     a, b, _ = joined()
     answer(a, (FitPrivate(round=1), TEACH))
     answer(b, (FitPrivate(round=1), other))
-    assert a.history != b.history
+    assert a.trainer.history.digest != b.trainer.history.digest
 
 
 def test_joining_begins_another_by_the_agreement_and_the_columns() -> None:
@@ -78,13 +89,13 @@ def test_joining_begins_another_by_the_agreement_and_the_columns() -> None:
     answer(a, (FitPrivate(round=1),))
     assert a.agreement is not None
     answer(a, (Join(agreement=a.agreement),))
-    assert a.history == b.history
+    assert a.trainer.history.digest == b.trainer.history.digest
     answer(b, (Join(agreement=replace(a.agreement, seed=1)),))
-    assert a.history != b.history
+    assert a.trainer.history.digest != b.trainer.history.digest
     assert c.public is not None
     c.public.__dict__["columns_key"] = "other kinds of columns"
     answer(c, (Join(agreement=a.agreement),))
-    assert a.history != c.history
+    assert a.trainer.history.digest != c.trainer.history.digest
 
 
 def test_a_task_that_fails_leaves_a_history_of_no_other_party() -> None:
@@ -93,7 +104,7 @@ def test_a_task_that_fails_leaves_a_history_of_no_other_party() -> None:
     for party in (a, b):
         answer(party, (FitPrivate(round=1),))
         answer(party, (wrong,))
-    assert a.history != b.history
+    assert a.trainer.history.digest != b.trainer.history.digest
 
 
 def test_it_is_kept_with_the_state_and_goes_back_with_it(tmp_path: Path) -> None:
@@ -105,7 +116,7 @@ def test_it_is_kept_with_the_state_and_goes_back_with_it(tmp_path: Path) -> None
             with network.site(name) as site:
                 party = site.party()
                 assert party is not None
-                found.append(party.history)
+                found.append(party.trainer.history.digest)
         return found
 
     Federation.over(network, PUBLIC, strict=False).form()

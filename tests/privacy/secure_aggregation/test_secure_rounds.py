@@ -199,7 +199,7 @@ def test_a_roster_is_checked_within_a_run(tmp_path: Path) -> None:
 def test_a_party_with_a_budget_adds_no_predictions() -> None:
     """Masks are no privacy: what has no stated cost is not added up either."""
     members = parties("abc")
-    members[1].declared = ("down", "up")
+    members[1].rows.declared = ("down", "up")
     protect(members[1], Budget(epsilon=1.0, delta=1e-3))
     with pytest.raises(QuorumLost, match="Predictions states no privacy cost"):
         teachers(ONE_ROUND, members)

@@ -14,6 +14,7 @@ from consilience.core.messages.replies import Predictions, Replies
 from consilience.core.messages.schema import Public
 from consilience.core.messages.scores import RowCount
 from consilience.core.messages.sums import Sum
+from consilience.core.party.rules import PartyRules
 from consilience.methods.model_exchange.conjugate_distillation import conjugate_distillation
 from consilience.methods.model_exchange.tasks import Image, Residual
 from consilience.methods.parameters.federated_averaging import (
@@ -68,11 +69,18 @@ class Masking(LocalNetwork):
 def ridges() -> list[Party]:
     rng = np.random.default_rng(0)
     rows = {"a": rng.normal(size=(6, 2)), "b": rng.normal(size=(8, 2))}
+    rules = PartyRules(sends_rows=True)
     return [
-        Party(name, KernelRidge(0.5 / len(X), kernel="linear"), X, X[:, 0], calibration=0,
-              sends_rows=True)
+        Party(
+            name,
+            KernelRidge(0.5 / len(X), kernel="linear"),
+            X,
+            X[:, 0],
+            calibration=0,
+            rules=rules,
+        )
         for name, X in rows.items()
-    ]  # fmt: skip
+    ]
 
 
 @pytest.mark.parametrize(

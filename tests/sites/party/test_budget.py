@@ -20,6 +20,7 @@ from consilience.core.learners import as_learner
 from consilience.core.messages.replies import Failure, Receipt
 from consilience.core.messages.schema import Public
 from consilience.core.messages.wire import encode
+from consilience.core.numerics.outcomes import Classes
 from consilience.core.tasks.lifecycle import Describe, Evaluate, Join, TakePublic
 from consilience.core.tasks.outgoing import UNSAID
 from consilience.core.tasks.predictions import FitPrivate, PredictPublic
@@ -29,7 +30,7 @@ from consilience.privacy.accounting.budget import Budget
 from consilience.privacy.accounting.certainty import ScoreCertainty
 from consilience.privacy.accounting.ledger import FOLDER, entries
 from consilience.privacy.accounting.party import protect
-from consilience.privacy.accounting.privacy_of import arrived_by
+from consilience.privacy.accounting.privacy_of import arrived_by, declare_units, privacy_of
 from consilience.privacy.class_sums.party import sums_of
 from consilience.privacy.class_sums.protocol import private_sums
 from consilience.privacy.class_sums.tasks import SumClasses, public_basis
@@ -53,7 +54,7 @@ LIMITS = Limits(epsilon=3.0, delta=1e-3)
 
 def declared() -> Party:
     party = one_party()
-    party.declared = party.classes
+    party.rows.declared = party.rows.classes
     return party
 
 
@@ -96,8 +97,8 @@ def test_rows_that_come_later_are_charged_alone(tmp_path: Path) -> None:
 
     def grown(arrived, units: bool) -> Party:
         party = declared()
-        party.arrived = np.arange(len(party.X)) % 3 // 2 if arrived else None
-        party.privacy_units = np.arange(len(party.X)) // 2 if units else None
+        rows = np.arange(len(party.rows.X))
+        declare_units(party, rows // 2 if units else None, rows % 3 // 2 if arrived else None)
         return party
 
     def sums(site: PartySite):
@@ -132,7 +133,7 @@ def test_rows_that_come_later_are_charged_alone(tmp_path: Path) -> None:
 def test_what_has_no_cost_does_not_leave(tmp_path: Path) -> None:
     with opened(tmp_path) as site:
         described = ask(site, Describe())
-        assert described.classes == declared().classes and described.metrics == 0
+        assert described.classes == declared().rows.classes and described.metrics == 0
         ask(site, Join(agreement=agreement()))
         for task in (PredictPublic(round=1), CountRows(round=1), Evaluate(round=1)):
             assert "states no privacy cost" in ask(site, task).reason
@@ -191,7 +192,8 @@ def networks() -> tuple[list[Party], Public]:
     given, public = classifiers()
     recipe = {"distill_epochs": 1}
     return [
-        Party(one.name, as_learner(nn.Linear(2, 3), recipe=recipe), one.X, one.y) for one in given
+        Party(one.name, as_learner(nn.Linear(2, 3), recipe=recipe), one.rows.X, one.rows.y)
+        for one in given
     ], public
 
 
@@ -216,7 +218,8 @@ def test_over_flower_the_same_bits_given_the_same_noise(
     def members() -> list[Party]:
         parties, public = made()
         for party in parties:
-            party.declared, party.public = party.classes, public
+            party.rows.declared = party.rows.classes
+            party.hold_public(public)
         return parties
 
     def node(number: int):
@@ -277,14 +280,17 @@ def folder(tmp_path: Path) -> Path:
 def test_a_file_with_units_of_privacy(folder: Path) -> None:
     """All rows are its own: a share of them that is set aside would change whole with one row more."""
     file = folder / "party.toml"
-    assert len(read_party(file).party().X) == 60
+    assert len(read_party(file).party().rows.X) == 60
     file.write_text(PARTY + 'unit = "patient"\n')
     party = read_party(file).party()
-    assert np.bincount(party.privacy_units).tolist() == [3] * 20
+    assert np.bincount(privacy_of(party).rows.unit).tolist() == [3] * 20
     file.write_text(PARTY + 'arrival = "patient"\narrivals = 2\n')
     spec = read_party(file)
     spec.limits.bind(party := spec.party())
-    assert (party.arrived[:7].tolist(), arrived_by(party, None).sum()) == ([0, 0, 0, 1, 1, 1, 2], 6)
+    assert (privacy_of(party).rows.arrived[:7].tolist(), arrived_by(party, None).sum()) == (
+        [0, 0, 0, 1, 1, 1, 2],
+        6,
+    )
     file.write_text(PARTY + "arrivals = 2\n")
     spec = read_party(file)
     with pytest.raises(InvalidInput, match="counts 2 arrivals, and its rows say none"):
@@ -396,7 +402,7 @@ def test_what_one_row_holds_changes_no_byte_of_its_description() -> None:
     def described(first: float, budget: Budget | None) -> bytes:
         rows = {"a": np.arange(9.0), "b": np.arange(9.0) ** 2, "rare": [first] + 8 * [np.nan]}
         y = np.array(["no", "yes", "no"] * 3)
-        party = Party("p", "decision-tree", pd.DataFrame(rows), y, classes=("no", "yes"))
+        party = Party("p", "decision-tree", pd.DataFrame(rows), y, outcome=Classes(("no", "yes")))
         protect(party, budget)
         return encode([Describe().run(party)])
 
@@ -411,8 +417,8 @@ def test_how_many_rows_there_are_decides_nothing_when_it_joins(
     model = Share()
     model.abilities = replace(model.abilities, validation=True)
     rows, names = np.array([[0.0], [1.0]]), np.array(["no", "yes"])
-    party = Party("p", model, rows, names, classes=("no", "yes"), calibration=0.2)
-    party.public = Public(np.arange(9.0)[:, None])
+    party = Party("p", model, rows, names, calibration=0.2, outcome=Classes(("no", "yes")))
+    party.hold_public(Public(np.arange(9.0)[:, None]))
     agreed = replace(agreement(), classes=("no", "yes"), outputs=2, public=party.public.key, rows=9)
     with pytest.raises(InvalidInput, match="chooses by calibration rows"):
         party.join(agreed)
@@ -420,9 +426,9 @@ def test_how_many_rows_there_are_decides_nothing_when_it_joins(
     enough = 8 * 3 * 9 * 2
     monkeypatch.setattr("consilience.core.validation.memory._LITTLE", 0)
     monkeypatch.setattr("consilience.core.validation.memory.spare_memory", lambda: enough)
-    party.X, party.y = np.zeros((99, 1)), np.array(["no"] * 99)
+    party.rows.X, party.rows.y = np.zeros((99, 1)), np.array(["no"] * 99)
     party.join(agreed)
-    assert "of memory" in party.trouble and not len(party.training[0])
+    assert "of memory" in party.outbox.withheld and not len(party.trainer.rows.train[0])
     monkeypatch.setattr("consilience.core.validation.memory.spare_memory", lambda: enough - 1)
     with pytest.raises(InvalidInput, match="of memory"):
         party.join(agreed)
@@ -465,7 +471,7 @@ def test_another_set_of_public_rows_is_another_release(tmp_path: Path) -> None:
 
     def elsewhere() -> Party:
         party = declared()
-        party.public = Public(party.public.X[::-1])
+        party.hold_public(Public(party.public.X[::-1]))
         return party
 
     public = elsewhere().public

@@ -56,13 +56,17 @@ def spec_of(folder: Path, text: str = FILLED) -> PartySpec:
 def test_a_party_is_made_of_it(folder: Path) -> None:
     spec = spec_of(folder)
     party = spec.party()
-    assert (party.name, party.classes, spec.state) == ("north", ("no", "yes"), folder / "state")
-    assert party.X.shape == (64, 2) and len(party.test[0]) == 16
+    assert (party.name, party.rows.classes, spec.state) == (
+        "north",
+        ("no", "yes"),
+        folder / "state",
+    )
+    assert party.rows.X.shape == (64, 2) and len(party.rows.test[0]) == 16
     columns = ["pressure", "age"]  # those of the public file, in its order
     expected = np.loadtxt(folder / "public.csv", delimiter=",", skiprows=1, dtype=np.float32)
     assert party.public.key == Public(pd.DataFrame(expected, columns=columns)).key
     assert party.public.key != Public(pd.DataFrame(expected, columns=columns[::-1])).key
-    assert party.X[:, columns.index("age")].max() < 80 <= party.X[:, 0].max()
+    assert party.rows.X[:, columns.index("age")].max() < 80 <= party.rows.X[:, 0].max()
 
 
 @pytest.mark.parametrize(
@@ -176,8 +180,8 @@ def test_a_roster_holds_the_keys_of_the_others(folder: Path) -> None:
     table = "\n".join(f'{name} = "{line}"' for name, line in lines.items())
     own = '[coordinator]\naddress = "127.0.0.1:1"\nkey = "north.key"\n'
     party = spec_of(folder, f"{FILLED}{own}[roster]\n{table}").party()
-    assert party.roster == {name: lines[name] for name in ("east", "south")}
-    assert party.identity == (folder / "north.key").read_bytes()
+    assert party.rules.keys.roster == {name: lines[name] for name in ("east", "south")}
+    assert party.rules.keys.identity == (folder / "north.key").read_bytes()
     for wrong, why in (
         (table, "and there is none"),
         (f'{own}[roster]\neast = "{lines["east"]}"', "names 1 others"),
@@ -322,7 +326,7 @@ def test_a_frozen_model_needs_no_rows(folder: Path) -> None:
     assert (found.rows, found.test_rows, found.public_rows) == (0, 0, 30)
     assert "DensityRatios" not in found.leaves.values()
     assert len((folder / "state-answers.jsonl").read_text().splitlines()) == 30
-    assert spec.party().classes == ("no", "yes")
+    assert spec.party().rows.classes == ("no", "yes")
     tested = FROZEN.replace("[model]", '[data]\ntarget = "ill"\ntest = "north.csv"\n[model]')
     assert try_out(spec_of(folder, tested.replace("= 40", "= 110"))).test_rows == 80
     with spec.site() as site:
@@ -344,7 +348,7 @@ def test_a_site_without_labels_learns_only(folder: Path) -> None:
     text = FILLED.replace('path = "north.csv"', 'path = "unlabelled.csv"\nlabels = false')
     spec = spec_of(folder, text.replace('target = "ill"\n', ""))
     party = spec.party()
-    assert (party.labelled, party.test, party.X.shape) == (False, None, (80, 2))
+    assert (party.rows.labelled, party.rows.test, party.rows.X.shape) == (False, None, (80, 2))
     assert set(try_out(spec).seconds) == {"learn from the teacher", "read and write the state"}
     tested = text.replace('target = "ill"', 'target = "ill"\ntest = "north.csv"')
     found = try_out(spec_of(folder, tested))

@@ -19,6 +19,8 @@ from consilience.core.messages.replies import Failure, Replies
 from consilience.core.messages.schema import Public
 from consilience.core.messages.scores import CoarseRatios
 from consilience.core.numerics.coarse_ratios import Coarseness
+from consilience.core.party.rules import PartyRules
+from consilience.core.party.trainer import Trainer
 from consilience.core.protocols.base import questions, score_questions
 from consilience.core.tasks.lifecycle import Describe, Join
 from consilience.core.tasks.predictions import FitPrivate
@@ -45,7 +47,7 @@ def rows_of(seed: int) -> Public:
 
 def party(public: Public | None = None) -> Party:
     made = Party("a", GaussianNB(), X, Y)
-    made.public = public or rows_of(1)
+    made.hold_public(public or rows_of(1))
     return made
 
 
@@ -134,8 +136,8 @@ def test_the_coordinator_chooses_nothing(asked: Any) -> None:
 
 def test_a_simulation_says_what_a_site_will(asked: Any) -> None:
     chosen = Coarseness(unit=2)
-    alone = Party("a", GaussianNB(), X, Y, coarseness=chosen)
-    alone.public = rows_of(1)
+    alone = Party("a", GaussianNB(), X, Y, rules=PartyRules(density_ratios=chosen))
+    alone.hold_public(rows_of(1))
     alone.join(joining(alone).agreement)
     said = asked(Limits(density_ratios=chosen), COARSE).values
     np.testing.assert_array_equal(COARSE.run(alone).values, said)
@@ -158,13 +160,13 @@ def test_a_comparison_too_many_counts_as_the_work_that_it_was(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     trained: list[int] = []
-    monkeypatch.setattr(Party, "fit_private", lambda party, round: trained.append(round))
+    monkeypatch.setattr(Trainer, "fit_private", lambda party, round: trained.append(round))
     made = party()
     limits = Limits(density_ratios=Coarseness(), requests=3)
     with PartySite(lambda: made, tmp_path, limits=limits) as site:
         ask(site, joining(made))
         assert isinstance(ask(site, COARSE), CoarseRatios)
-        made.public = rows_of(2)
+        made.hold_public(rows_of(2))
         ask(site, joining(made))
         tasks = (FitPrivate(round=2), CompareCoarsely(round=2))
         failures = [ask(site, *tasks) for _ in range(10)]
@@ -177,7 +179,7 @@ def test_refused_in_one_process_as_well(tmp_path: Path) -> None:
     with PartySite(lambda: made, tmp_path, limits=Limits(density_ratios=Coarseness())) as site:
         ask(site, joining(made))
         assert isinstance(ask(site, COARSE), CoarseRatios)
-        made.public = rows_of(2)
+        made.hold_public(rows_of(2))
         ask(site, joining(made))
         for round in (1, 2):
             assert isinstance(ask(site, CompareCoarsely(round=round)), Failure)

@@ -24,6 +24,7 @@ from consilience.core.tasks.lifecycle import Describe, Join
 from consilience.core.tasks.outgoing import answer, failure_of
 from consilience.core.tasks.predictions import FitPrivate, PredictPublic
 from consilience.sites.party import AUDIT, EVERYTHING, PartySite, read_log
+from helpers.party_rules import set_rules
 from helpers.party_sites import ask
 
 ROW = "Jane Doe, 1977-03-05, HIV positive"
@@ -68,13 +69,13 @@ def quote(how: str) -> None:
 
 def party_of(model: Any) -> Party:
     party = Party("north", model, X, Y)
-    party.public = PUBLIC
+    party.hold_public(PUBLIC)
     return party
 
 
 def agreed(model: Any = None) -> Any:
     one, other = party_of(model or GaussianNB()), Party("south", GaussianNB(), X, Y)
-    other.public = PUBLIC
+    other.hold_public(PUBLIC)
     return negotiate([Describe().run(one), Describe().run(other)], PUBLIC)
 
 
@@ -122,11 +123,11 @@ def test_what_a_model_returns_is_not_quoted_outside(returned: str) -> None:
     model = (Labels if returned == "labels" else Returning)("never")
     party = party_of(model)
     assert not isinstance(answer(party, [Join(agreement=agreed())]), Failure)
-    party.discreet = True
+    set_rules(party, redact_errors=True)
     failure = answer(party, [FitPrivate(round=1), PredictPublic(round=1)])
     assert isinstance(failure, Failure) and "ForeignValue" in failure.reason
     assert not tells(failure.reason, failure.mend) and "1977" not in failure.reason
-    assert "1977" in party.trouble or ROW[:8] in party.trouble
+    assert "1977" in party.outbox.withheld or ROW[:8] in party.outbox.withheld
 
 
 def test_what_an_answering_function_says_stays() -> None:
@@ -135,12 +136,12 @@ def test_what_an_answering_function_says_stays() -> None:
 
     model = Frozen(failing, classes=["no", "yes"])
     party = party_of(model)
-    party.discreet = True
+    set_rules(party, redact_errors=True)
     assert not isinstance(answer(party, [Join(agreement=agreed(model))]), Failure)
     failure = answer(party, [PredictPublic(round=1)])
     assert isinstance(failure, Failure) and not tells(failure.reason, failure.mend)
     assert "TypeError at consilience/models/fixed.py:" in failure.reason
-    assert ROW in party.trouble
+    assert ROW in party.outbox.withheld
 
 
 def test_a_party_that_cannot_be_made_says_no_more(tmp_path: Path) -> None:

@@ -75,7 +75,7 @@ def test_answers_of_a_frozen_model(mask: int, tmp_path: Path) -> None:
         made = Party(
             "north", Frozen(lambda rows: np.full((len(rows), 2), 0.5), classes=["no", "yes"])
         )
-        made.public = public
+        made.hold_public(public)
         made.keep_answers(tmp_path / "home" / "answers.jsonl")
         return made
 

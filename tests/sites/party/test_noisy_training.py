@@ -9,6 +9,7 @@ import pytest
 from consilience import Party
 from consilience.core.learners import as_learner
 from consilience.core.messages.replies import Failure, Predictions, Receipt
+from consilience.core.numerics.outcomes import Classes
 from consilience.core.tasks.lifecycle import Join
 from consilience.core.tasks.predictions import FitPrivate, PredictPublic
 from consilience.privacy.accounting.ledger import FOLDER, entries
@@ -23,8 +24,8 @@ LIMITS = Limits(epsilon=3.0, delta=1e-3, training={"rows": 40, "epochs": 2})
 def network() -> Party:
     given = one_party()
     model = as_learner(torch.nn.Linear(2, 3))
-    party = Party(given.name, model, given.X, given.y, classes=("0", "1", "2"))
-    party.public = given.public
+    party = Party(given.name, model, given.rows.X, given.rows.y, outcome=Classes(("0", "1", "2")))
+    party.hold_public(given.public)
     return party
 
 

@@ -21,6 +21,8 @@ from consilience.core.messages.replies import Failure, Metrics, Predictions, Rec
 from consilience.core.messages.schema import Public
 from consilience.core.messages.wire import decode, encode
 from consilience.core.party.party import Party
+from consilience.core.party.rules import Keys, PartyRules
+from consilience.core.party.trainer import Trainer
 from consilience.core.tasks.base import Task
 from consilience.core.tasks.lifecycle import Checkpoint, Describe, Evaluate, Join, Restore
 from consilience.core.tasks.predictions import Distill, FitPrivate, PredictPublic
@@ -122,7 +124,7 @@ def test_joining_again_starts_anew_and_keeps_checkpoints(site: PartySite) -> Non
     moved = ask(site, PredictPublic(round=2))
     assert not np.array_equal(first.values, moved.values)
     ask(site, join)
-    assert site.party().trained is False
+    assert site.party().trainer.learner.fitted is False
     assert ask(site, Restore(round=1)) == Same(Receipt, round=1)
     back = ask(site, PredictPublic(round=1))
     np.testing.assert_array_equal(back.values, first.values)
@@ -167,7 +169,7 @@ def test_who_joins_anew_keeps_no_recorded_round_of_before(site: PartySite) -> No
     ask(site, Join(agreement=agreement(seed=1)), recorded=1)
     assert read_session(site._state.home).recorded == -1
     assert ask(site, Restore(round=1), recorded=1) == Same(Receipt, round=1)
-    assert not site.party().trained
+    assert not site.party().trainer.learner.fitted
 
 
 def test_after_restoring_what_was_said_no_longer_holds(site: PartySite) -> None:
@@ -254,7 +256,7 @@ def test_another_party(site: PartySite) -> None:
 def test_other_public_data(tmp_path: Path) -> None:
     def moved() -> Party:
         party = one_party()
-        party.public = Public(party.public.X[1:])
+        party.hold_public(Public(party.public.X[1:]))
         return party
 
     with PartySite(moved, tmp_path) as site:
@@ -422,7 +424,7 @@ def test_its_metrics_have_three_digits(tmp_path: Path) -> None:
     assert said == {name: float(f"{value:.3g}") for name, value in said.items()}
     exact = one_party()
     exact.join(agreement())
-    exact.fit_private(1)
+    exact.trainer.fit_private(1)
     _, values = exact.evaluate()
     assert said != values and said == pytest.approx(values, rel=5e-3)
 
@@ -436,8 +438,14 @@ def test_who_does_not_let_itself_be_measured_says_so(tmp_path: Path) -> None:
 def test_a_weight_below_its_least_is_raised_and_said(tmp_path: Path) -> None:
     def refitting() -> Party:
         party = one_party()
-        made = Party(party.name, "decision-tree", party.X, party.y, secret=party.secret)
-        made.public = party.public
+        made = Party(
+            party.name,
+            "decision-tree",
+            party.rows.X,
+            party.rows.y,
+            rules=PartyRules(keys=Keys(secret=party.rules.keys.secret)),
+        )
+        made.hold_public(party.public)
         return made
 
     with PartySite(refitting, tmp_path) as site:
@@ -457,7 +465,7 @@ def test_a_weight_below_its_least_is_raised_and_said(tmp_path: Path) -> None:
 def test_own_rows_among_the_public_ones_are_noted_in_its_log_alone(tmp_path: Path) -> None:
     def overlapping() -> Party:
         party = one_party()
-        party.public = Public(np.concatenate([party.public.X[2:], party.X[:2]]))
+        party.hold_public(Public(np.concatenate([party.public.X[2:], party.rows.X[:2]])))
         return party
 
     agreed = replace(agreement(), public=overlapping().public.key)
@@ -488,7 +496,7 @@ BUDGET = Limits(epsilon=1.0, adjacency="replace")
 def declared() -> Party:
     """The same party, whose classes its rows do not tell."""
     party = one_party()
-    party.declared = party.classes
+    party.rows.declared = party.rows.classes
     return party
 
 
@@ -534,7 +542,7 @@ def test_a_budget_that_is_spent_lets_nobody_work_without_end(
 ) -> None:
     """What costs too much is refused before anything runs; a task that did not say so counts as it ran."""
     trained: list[int] = []
-    monkeypatch.setattr(Party, "fit_private", lambda party, round: trained.append(round))
+    monkeypatch.setattr(Trainer, "fit_private", lambda party, round: trained.append(round))
     limits = BUDGET.model_copy(
         update={"allow": ("predictions", "others"), "epsilon": 0.1, "requests": 3}
     )

@@ -36,6 +36,7 @@ from consilience.core.tasks.predictions import FitPrivate, PredictPublic
 from consilience.methods.checks import networks
 from consilience.privacy.accounting.privacy_of import privacy_of
 from consilience.sites.party import AUDIT, read_log
+from helpers.party_rules import set_keys
 from helpers.party_sites import SiteNetwork
 
 
@@ -64,7 +65,7 @@ def with_secrets(make: MakeParties) -> MakeParties:
     def secretive() -> tuple[list[Party], Public]:
         parties, public = make()
         for party in parties:
-            party.secret = party.name.encode()
+            set_keys(party, secret=party.name.encode())
         return parties, public
 
     return secretive
@@ -161,7 +162,9 @@ def test_any_model_comes_back(tmp_path: Path) -> None:
     def made() -> tuple[list[Party], Public]:
         given, public = classifiers()
         models = [DecisionTreeClassifier(), GaussianNB(), "knn", RandomForestClassifier(3)]
-        return [Party(p.name, m, p.X, p.y) for p, m in zip(given, models, strict=True)], public
+        return [
+            Party(p.name, m, p.rows.X, p.rows.y) for p, m in zip(given, models, strict=True)
+        ], public
 
     case = ProtocolCase(ensemble_distillation(aggregate=uwa(), rounds=2), made)
     assert case.run(LocalNetwork(*made())).equals(case.run(SiteNetwork(*made(), tmp_path)))
@@ -170,11 +173,11 @@ def test_any_model_comes_back(tmp_path: Path) -> None:
 def test_parties_of_other_kinds_give_the_same_bits(tmp_path: Path) -> None:
     """A frozen party without rows and one without labels, each anew from its folder for every request."""
     parties, public = classifiers()
-    rule = Frozen(lambda X: np.eye(2)[(X[:, 0] > 0).astype(int)], classes=parties[0].classes)
+    rule = Frozen(lambda X: np.eye(2)[(X[:, 0] > 0).astype(int)], classes=parties[0].rows.classes)
     found = []
     for network_of in (LocalNetwork, lambda *given: SiteNetwork(*given, tmp_path)):
         members, _ = classifiers()
-        others = [Party("oracle", rule), Party("unlabelled", GaussianNB(), members[0].X)]
+        others = [Party("oracle", rule), Party("unlabelled", GaussianNB(), members[0].rows.X)]
         network = network_of([*members, *others], public)
         federation = Federation.over(network, public, seed=3, strict=False)
         history = federation.run(ensemble_distillation(aggregate=uwa(), rounds=2))

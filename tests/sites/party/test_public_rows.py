@@ -19,7 +19,7 @@ from sklearn.feature_extraction.text import CountVectorizer
 from sklearn.naive_bayes import MultinomialNB
 from sklearn.pipeline import make_pipeline
 
-from consilience import Federation, Party, avg, ensemble_distillation
+from consilience import Federation, Party, PrivateTable, avg, ensemble_distillation
 from consilience.core.checks import classifiers
 from consilience.core.errors import InvalidInput, KnowledgeRefused
 from consilience.core.messages.columns import Column, Schema
@@ -27,10 +27,12 @@ from consilience.core.messages.replies import Failure, Receipt
 from consilience.core.messages.schema import Public
 from consilience.core.messages.wire import decode, encode
 from consilience.core.networks import LocalNetwork
+from consilience.core.party.rules import Keys, PartyRules
 from consilience.core.tasks.lifecycle import Checkpoint, Describe, Join, Restore, TakePublic
 from consilience.core.tasks.predictions import FitPrivate, PredictPublic
 from consilience.sites.party import AUDIT, EVERYTHING, Limits, PartySite, kept_public, read_log
 from consilience.sites.party.public_rows import FOLDER, SETS
+from helpers.party_rules import set_public_rules
 from helpers.party_sites import SiteNetwork, agreement, ask, one_party, without_rows
 from helpers.stub_models import Share
 
@@ -145,7 +147,7 @@ def test_in_a_federation_they_are_sent_once_and_to_whom_lacks_them_alone(tmp_pat
     local = LocalNetwork(classifiers()[0], ROWS)
     history = Federation.over(local, ROWS, strict=False).run(protocol)
     assert not [one for row in history.deliveries for one in row if one.tasks == "TakePublic"]
-    rows = np.concatenate([member.X for member in classifiers()[0]])
+    rows = np.concatenate([member.rows.X for member in classifiers()[0]])
     for name, model in history.models.items():
         np.testing.assert_array_equal(
             network.models()[name].predict_proba(rows), model.predict_proba(rows)
@@ -170,7 +172,7 @@ def test_texts_come_as_they_were() -> None:
     assert task.nbytes == 3 + 7 + 3 + 4 * 8
     words = make_pipeline(CountVectorizer(), MultinomialNB())
     party = Party("a", words, ["good", "bad"] * 3, ["x", "y"] * 3)
-    party.max_public_bytes = 1_000
+    set_public_rules(party, most_bytes=1_000)
     assert isinstance(task.run(party), Receipt) and party.public.key == task.public
     with pytest.raises(KnowledgeRefused, match="one is text, the other numbers"):
         SENT.run(party)
@@ -227,14 +229,14 @@ def joining(task: TakePublic) -> Join:
 def with_names(*columns: str) -> Party:
     """The party, its rows a table."""
     party = without_rows()
-    tables = [dict(zip(columns, X.T, strict=True)) for X in (party.X, party.test[0])]
+    tables = [dict(zip(columns, X.T, strict=True)) for X in (party.rows.X, party.rows.test[0])]
     return Party(
         party.name,
-        party._prototype,
+        party.prototype,
         tables[0],
-        party.y,
-        test=(tables[1], party.test[1]),
-        secret=party.secret,
+        party.rows.y,
+        test=(tables[1], party.rows.test[1]),
+        rules=PartyRules(keys=Keys(secret=party.rules.keys.secret)),
     )
 
 
@@ -320,8 +322,8 @@ def test_columns_are_found_by_their_names(tmp_path: Path) -> None:
         assert kept_public(tmp_path) == ()
         done(site, sent := named("pressure", "age"))
         done(site, joining(sent))
-        assert site.party().schema.names == ("pressure", "age")
-        np.testing.assert_array_equal(site.party().X[:, ::-1], without_rows().X)
+        assert site.party().rows.schema.names == ("pressure", "age")
+        np.testing.assert_array_equal(site.party().rows.X[:, ::-1], without_rows().rows.X)
     with PartySite(partial(with_names, "age", "weight"), tmp_path) as site:
         failure = ask(site, joining(sent))  # the configuration was edited since
         assert "no input column 'pressure'" in failure.reason
@@ -342,23 +344,29 @@ def test_rows_in_use_do_not_come_again_with_other_medians(tmp_path: Path) -> Non
         refusal = ask(site, TakePublic.of(moved))
         assert "in use with other columns" in refusal.reason
         done(site, sent)
-        assert site.party().schema.columns[0].median == age.median
+        assert site.party().rows.schema.columns[0].median == age.median
 
 
 def test_a_party_that_lacks_a_column_answers_through_the_others(tmp_path: Path) -> None:
     def lacking() -> Party:
         whole = with_names("age", "pressure")
-        assert whole.table is not None and whole.table.tests is not None
-        own, test = (table.only(["age"]) for table in (whole.table.private, whole.table.tests))
+        assert whole.rows.table is not None and whole.rows.table.tests is not None
+        own, test = (
+            table.only(["age"]) for table in (whole.rows.table.private, whole.rows.table.tests)
+        )
         return Party(
-            NAME, whole._prototype, own, whole.y, test=(test, whole.test[1]), missing="allowed"
+            NAME,
+            whole.prototype,
+            PrivateTable(own, missing="allowed"),
+            whole.rows.y,
+            test=(test, whole.rows.test[1]),
         )
 
     with PartySite(lacking, tmp_path) as site:
         done(site, sent := named("age", "pressure"))
         done(site, joining(sent))
         answered = ask(site, FitPrivate(round=1), PredictPublic(round=1))[1]
-        assert answered.values.shape == (20, 3) and site.party().X.shape[1:] == (1,)
+        assert answered.values.shape == (20, 3) and site.party().rows.X.shape[1:] == (1,)
     with PartySite(lacking, tmp_path) as site:  # another process goes on with its state
         said = ask(site, PredictPublic(round=2))
         np.testing.assert_array_equal(said.values, answered.values)
@@ -501,7 +509,7 @@ def test_a_party_looks_at_so_many_sets_in_all_its_life(tmp_path: Path) -> None:
 
 def test_copies_and_crowds_are_refused_and_count(tmp_path: Path) -> None:
     """Once for each set, with one sentence for all of them; a file of its own was looked at by somebody."""
-    rng, row = np.random.default_rng(0), without_rows().X[0]
+    rng, row = np.random.default_rng(0), without_rows().rows.X[0]
     copies = np.repeat(ROWS.X[:5] + 0.1, 4, axis=0)
     ball = row + 0.01 * rng.normal(size=(20, 2)) + np.where(np.arange(20) < 2, 1.5, 0)[:, None]
     with PartySite(without_rows, tmp_path, limits=Limits(public_sets=2)) as site:
@@ -516,7 +524,7 @@ def test_copies_and_crowds_are_refused_and_count(tmp_path: Path) -> None:
 
     def with_file() -> Party:
         party = without_rows()
-        party.public = Public(copies)
+        party.hold_public(Public(copies))
         return party
 
     with PartySite(with_file, tmp_path / "file") as site:
@@ -529,7 +537,7 @@ def test_a_changed_limit_on_shared_rows_has_a_set_looked_at_again(tmp_path: Path
 
     def sharing() -> Party:
         party = without_rows()
-        X = np.concatenate([ROWS.X, party.X[: len(ROWS.X)]])
+        X = np.concatenate([ROWS.X, party.rows.X[: len(ROWS.X)]])
         return Party(NAME, Share(), X, ["x", "y"] * len(ROWS.X))
 
     for limits, accepted in ((Limits(), False), (Limits(), False), (Limits(overlap=True), True)):

@@ -17,6 +17,7 @@ from consilience.core.federation.forming import negotiate
 from consilience.core.messages.replies import Failure
 from consilience.core.messages.schema import Public
 from consilience.core.messages.wire import encode
+from consilience.core.party.rules import Keys, PartyRules
 from consilience.core.tasks.lifecycle import Checkpoint, Describe, Join, Restore
 from consilience.core.tasks.outgoing import answer
 from consilience.core.tasks.predictions import FitPrivate, PredictPublic
@@ -30,8 +31,8 @@ PUBLIC = Public(RNG.normal(size=(40, 3)))
 
 def member(model: Any = "random-forest", secret: bytes = b"") -> Party:
     """A party with a model that draws, or whose rows are drawn."""
-    party = Party("ash", model, X, Y, secret=secret)
-    party.public = PUBLIC
+    party = Party("ash", model, X, Y, rules=PartyRules(keys=Keys(secret=secret)))
+    party.hold_public(PUBLIC)
     return party
 
 

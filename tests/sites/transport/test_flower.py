@@ -60,11 +60,11 @@ def _in_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
     in_a_run(monkeypatch)
 
 
-def party(name: str, home: Path | None = None) -> Party:
+def party(name: str) -> Party:
     rng = np.random.default_rng(list(MODELS).index(name))
     X = rng.normal(size=(40, 2))
     made = Party(name, MODELS[name], X, np.where(X[:, 0] + X[:, 1] > 0, "yes", "no"))
-    made.public, made.home = Public(PUBLIC), home
+    made.hold_public(Public(PUBLIC))
     return made
 
 
@@ -72,10 +72,9 @@ def node(name: str, folder: Path, make: Callable[..., Party] | None = None) -> N
     """A node that starts from nothing but its disk for every message."""
 
     def run(message: Message) -> list[Message]:
-        app = party_app(
-            make or (lambda context: party(context.node_config["party"], folder / name))
-        )
-        context = Context(1, 7, {"party": name}, RecordDict(), {})
+        app = party_app(make or (lambda context: party(context.node_config["party"])))
+        about = {"party": name, "home": str(folder / name)}
+        context = Context(1, 7, about, RecordDict(), {})
         return [app(message, context)]
 
     return run
@@ -158,7 +157,9 @@ def test_same_bits_and_bytes_as_in_process(protocol: Protocol, tmp_path: Path) -
         np.testing.assert_array_equal(one.teacher.values, other.teacher.values)
     for member in members:
         again = stored(member.name, tmp_path)
-        np.testing.assert_array_equal(again.learner.predict(PUBLIC), member.learner.predict(PUBLIC))
+        np.testing.assert_array_equal(
+            again.trainer.learner.predict(PUBLIC), member.trainer.learner.predict(PUBLIC)
+        )
     books = [
         [
             (d.party, d.round, d.tasks, d.status, d.left, d.bytes_down, d.bytes_up)
@@ -451,8 +452,10 @@ def test_those_who_are_missing_may_come_later(tmp_path: Path) -> None:
 
 
 def test_a_party_needs_a_home() -> None:
+    app = party_app(lambda context: party("a"))
+    context = Context(1, 7, {"party": "a"}, RecordDict(), {})
     with pytest.raises(InvalidInput, match="no folder to keep its state"):
-        connected(Grid(a=node("a", Path(), lambda context: party("a"))), nodes=1)
+        connected(Grid(a=lambda message: [app(message, context)]), nodes=1)
 
 
 def test_a_party_that_has_not_joined_says_so(tmp_path: Path) -> None:
@@ -466,7 +469,7 @@ def test_joining_forgets_the_model_of_a_run_before(tmp_path: Path) -> None:
     network.ask(FitPrivate(round=1))
     assert len(network.ask(PredictPublic(round=1))) == 3
     network = formed(Grid(**nodes(tmp_path)))
-    assert not stored("a", tmp_path).trained
+    assert not stored("a", tmp_path).trainer.learner.fitted
     with pytest.raises(QuorumLost, match="not been trained"):
         network.ask(PredictPublic(round=1))
 
@@ -475,8 +478,8 @@ def test_state_of_other_public_data_does_not_stand_in_the_way(tmp_path: Path) ->
     formed(Grid(**nodes(tmp_path)))
 
     def moved(context: Context) -> Party:
-        made = party(context.node_config["party"], tmp_path / context.node_config["party"])
-        made.public = Public(PUBLIC * 0.9)
+        made = party(context.node_config["party"])
+        made.hold_public(Public(PUBLIC * 0.9))
         return made
 
     network = connected(Grid(**{name: node(name, tmp_path, moved) for name in MODELS}), nodes=3)
@@ -509,8 +512,8 @@ def test_models_do_not_leave(tmp_path: Path) -> None:
 
 
 def test_a_party_says_what_it_lets_itself_be_asked(tmp_path: Path) -> None:
-    app = party_app(lambda context: party("a", tmp_path), limits=Limits(allow=("Describe", "Join")))
-    context = Context(1, 7, {"party": "a"}, RecordDict(), {})
+    app = party_app(lambda context: party("a"), limits=Limits(allow=("Describe", "Join")))
+    context = Context(1, 7, {"party": "a", "home": str(tmp_path)}, RecordDict(), {})
     network = formed(Grid(a=lambda message: [app(message, context)]))
     with pytest.raises(QuorumLost, match=r"refused: limits\.allow: it does not let 'CountRows'"):
         network.ask(CountRows(round=1))
@@ -575,7 +578,7 @@ def test_the_app_of_the_example_has_flowers_current_format(tmp_path: Path) -> No
 def test_a_superlink_and_three_supernodes_give_the_same_bits(tmp_path: Path) -> None:
     run, app = example("run.py"), example("app/digits_federation.py")
     models = run.MODELS
-    members = [app.party_of(name, model, tmp_path / name) for name, model in models.items()]
+    members = [app.party_of(name, model) for name, model in models.items()]
     here = Federation(members, app.public_rows())
     teachers = {
         f"teacher_{round.number}": round.teacher.values
@@ -590,12 +593,14 @@ def test_a_superlink_and_three_supernodes_give_the_same_bits(tmp_path: Path) -> 
     everything = load_digits().data / 16
     for member in members:
         home = tmp_path / "flower" / "parties" / member.name
-        make = partial(app.party_of, member.name, models[member.name], home)
+        make = partial(app.party_of, member.name, models[member.name])
         with PartySite(make, home, limits=EVERYTHING) as site:
             there = site.party()
         assert encode([there.agreement]) == encode([here.network.agreed])
         for ask in ("predict", "logits"):
-            one, other = (getattr(party.learner, ask)(everything) for party in (there, member))
+            one, other = (
+                getattr(party.trainer.learner, ask)(everything) for party in (there, member)
+            )
             np.testing.assert_array_equal(one, other)
     deadline = monotonic() + 15
     while left_running(tmp_path):

@@ -77,7 +77,7 @@ def test_the_choice_is_by_the_log_loss_of_what_is_known():
     history = Federation(members, public=patients(50, 5)[0]).run(
         ensemble_distillation(aggregate=avg(), rounds=1)
     )
-    model, scores = history.models["p0"], members[0].scores
+    model, scores = history.models["p0"], members[0].trainer.rows
     X, targets = scores.held_out
     expected = DAYS.row_losses(model.alone.predict_proba(X), targets, scores.held_out_y).mean()
     assert model.choices[-1].losses[0] == pytest.approx(expected)
@@ -86,10 +86,10 @@ def test_the_choice_is_by_the_log_loss_of_what_is_known():
 def test_what_is_not_known_is_estimated_from_the_rows_that_are_trained_on():
     member = parties()[0]
     Federation([member, parties()[1]], public=patients(50, 5)[0]).form()
-    (X, targets), scores = member.scores.train, member.scores
-    kept = (member.X[:, None] == X).all(axis=2).any(axis=1)
+    (X, targets), scores = member.trainer.rows.train, member.trainer.rows
+    kept = (member.rows.X[:, None] == X).all(axis=2).any(axis=1)
     assert 0 < len(scores.held_out_y) == (~kept).sum()
-    assert targets == pytest.approx(DAYS.targets(member.y[kept], own=member.y[kept]))
+    assert targets == pytest.approx(DAYS.targets(member.rows.y[kept], own=member.rows.y[kept]))
 
 
 def test_parties_with_other_edges_are_named():
@@ -127,22 +127,21 @@ def test_own_rows_are_read_before_anything_is_trained():
         Party("a", LogisticRegression(), X, y[:, 0], outcome=DAYS)
     with pytest.raises(InvalidInput, match="20 rows"):
         Party("a", LogisticRegression(), X, y[1:], outcome=DAYS)
-    with pytest.raises(InvalidInput, match="aliases"):
-        Party("a", LogisticRegression(), X, y, outcome=DAYS, aliases={1: "one"})
 
 
 def test_targets_come_as_scikit_survival_has_them():
     X, y = patients(20, 0)
     structured = np.array([(e > 0, t) for t, e in y], dtype=[("event", bool), ("time", float)])
-    assert (Party("a", LogisticRegression(), X, structured, outcome=DAYS).y == y).all()
+    assert (Party("a", LogisticRegression(), X, structured, outcome=DAYS).rows.y == y).all()
 
 
 def test_the_state_of_a_party_with_an_outcome_is_restored(tmp_path):
     X = patients(50, 5)[0]
     first, again = parties(), parties()
     Federation(first, public=X).run(ensemble_distillation(aggregate=avg(), rounds=2))
-    first[1].home = again[1].home = tmp_path
-    first[1].save("r")
+    first[1].keep_states_in(tmp_path)
+    again[1].keep_states_in(tmp_path)
+    first[1].save("r", keep="r")
     Federation(again, public=X).form()
     again[1].restore("r")
-    assert (again[1].predict(X) == first[1].predict(X)).all()
+    assert (again[1].trainer.predict(X) == first[1].trainer.predict(X)).all()

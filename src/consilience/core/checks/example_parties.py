@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
@@ -51,6 +52,18 @@ def regressors() -> tuple[list[Party], Public]:
         y = X @ [1.0, -2.0] + 0.1 * noise
         parties.append(Party(name, model, X, y, test=(X, X @ [1.0, -2.0])))
     return parties, Public(_points(20, seed=20)[0])
+
+
+def with_model(party: Party, model: Any, *, name: str | None = None, **options: Any) -> Party:
+    """Make a party with the private rows of another.
+
+    Args:
+        party: the other party.
+        model: model of the new one.
+        name: name of the new one, by default the same.
+        **options: further options of the new one.
+    """
+    return Party(name or party.name, model, party.rows.X, party.rows.y, **options)
 
 
 def first_parties(make: MakeParties, count: int) -> MakeParties:

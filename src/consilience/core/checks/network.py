@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from consilience.core.checks.example_models import Linear, Misshapen, Raising, Slow, Undefined
-from consilience.core.checks.example_parties import classifiers
+from consilience.core.checks.example_parties import classifiers, with_model
 from consilience.core.checks.expectations import expect, same_bits
 from consilience.core.errors import InvalidInput
 from consilience.core.federation.federation import Federation
@@ -65,8 +65,8 @@ def a_party_that_goes_wrong_is_left_out(make: MakeNetwork) -> None:
     """A party that raises, predicts NaN or a wrong shape, or is late is named; the others go on."""
     parties, public = classifiers()
     models = {"ash": Raising(), "birch": Undefined(), "cedar": Misshapen(), "damson": Slow()}
-    wrong = [Party(party.name, models[party.name], party.X, party.y) for party in parties]
-    right = [Party(f"right-{party.name}", Linear(), party.X, party.y) for party in parties]
+    wrong = [with_model(party, models[party.name]) for party in parties]
+    right = [with_model(party, Linear(), name=f"right-{party.name}") for party in parties]
     network = make([*wrong, *right], public)
     try:
         Federation.over(network, public, strict=False).form()

@@ -179,7 +179,7 @@ PROTOCOL_CHECKS: tuple[Callable[[ProtocolCase], None], ...] = (
 def _at_home(case: ProtocolCase, folder: str) -> tuple[LocalNetwork, Any]:
     parties, public = case.parties()
     for party in parties:
-        party.home = Path(folder) / party.name
+        party.keep_states_in(Path(folder) / party.name)
     return LocalNetwork(parties, public), public
 
 

@@ -41,7 +41,7 @@ class ProtocolCase:
     def inputs(self) -> Array:
         """Rows that trained models are compared on: the public ones, or the first party's own."""
         parties, public = self.parties()
-        return public.X if len(public) else parties[0].X
+        return public.X if len(public) else parties[0].rows.X
 
     @cached_property
     def straight(self) -> ProtocolRun:

@@ -117,7 +117,7 @@ class LocalNetwork(InProcessNetwork):
         def hand_back() -> None:
             """Give those who were there the public rows as they had read them, each by its own table."""
             for name, public in had.items():
-                before[name].public = public
+                before[name].hold_public(public)
 
         hand_back()
         try:
@@ -130,7 +130,11 @@ class LocalNetwork(InProcessNetwork):
     def models(self) -> Mapping[str, Model]:
         """Every party's trained model as it stands."""
         members = self._members.items()
-        return {name: member.model() for name, member in members if member.learner.fitted}
+        return {
+            name: member.trainer.model()
+            for name, member in members
+            if member.agreement is not None and member.trainer.learner.fitted
+        }
 
     def _answer(self, name: str, tasks: tuple[Task, ...], request: bytes) -> Arrival:
         return self._run(self._members[name], tasks, request)
@@ -160,5 +164,5 @@ def by_name(members: Iterable[Party], public: Public) -> dict[str, Party]:
             )
     check_distinct(member.name for member in members)
     for member in members:
-        member.public = public
+        member.hold_public(public)
     return {member.name: member for member in sorted(members, key=lambda member: member.name)}

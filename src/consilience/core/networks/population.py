@@ -26,7 +26,6 @@ from consilience.core.networks.incoming import Arrival, Request
 from consilience.core.networks.local import InProcessNetwork
 from consilience.core.networks.scheduling import scheduler
 from consilience.core.party.party import Party
-from consilience.core.party.state import join_again, read_state, write_state
 from consilience.core.tasks.base import Task
 from consilience.core.tasks.lifecycle import Join
 from consilience.core.tasks.outgoing import answer, failure_of
@@ -178,10 +177,10 @@ class PartyCache:
 
     def _restored(self, name: str) -> Party:
         party = self._population.made(name)
-        party.public = self._public
+        party.hold_public(self._public)
         if name in self._away:
-            join_again(party, self._place(name))
-            read_state(party, self._place(name))
+            party.join_again(self._place(name))
+            party.read_state(self._place(name))
         return party
 
     def _write_state(self, party: Party) -> None:
@@ -192,7 +191,7 @@ class PartyCache:
             shutil.rmtree(place, ignore_errors=True)
             place.mkdir()
             with without_fsync():
-                write_state(party, place)
+                party.write_state(place)
         except (OSError, SafetensorError) as error:
             raise RunFailed(
                 f"the state of {party.name!r} cannot be written: {error}",
@@ -300,7 +299,7 @@ class PopulationNetwork(InProcessNetwork):
             if isinstance(outcome, Failure):
                 arrival = Arrival(outcome, size([outcome]), perf_counter() - start)
                 if any(isinstance(task, Join) for task in tasks):
-                    party.agreement = None
+                    party.leave()
                     return arrival
                 self._receive({party.name: Request(tasks, b"")}, {party.name: arrival})
             del deferred[0]
@@ -319,9 +318,9 @@ class _Models(Mapping[str, Model]):
         party = self._cache.acquire(name)
         try:
             self._network._run_deferred(party)
-            if party.agreement is None or not party.learner.fitted:
+            if party.agreement is None or not party.trainer.learner.fitted:
                 raise KeyError(name)
-            return party.model()
+            return party.trainer.model()
         finally:
             self._cache.release(name)
 

@@ -29,7 +29,7 @@ from consilience.core.networks.local import by_name
 from consilience.core.networks.shared_arrays import MappedRows, take_up
 from consilience.core.numerics.randomness import limited_threads
 from consilience.core.party.party import Party
-from consilience.core.party.state import read_state, write_state
+from consilience.core.party.view import PartyView
 from consilience.core.tasks.base import Task
 from consilience.core.tasks.outgoing import failure_of, reply_of
 from consilience.core.tasks.requests import open_request
@@ -51,17 +51,17 @@ class Export(Task, reply_type=Receipt, exchanges=None, protocol=None, exposure="
     folder: str
     round: int = 0
 
-    def run(self, party: Party) -> Receipt:
+    def run(self, party: PartyView) -> Receipt:
         """One folder, named after the party: its state, as it keeps it itself."""
-        if not party.trained:
+        if not party.trainer.learner.fitted:
             raise InvalidInput("it has no trained model", where=f"party {party.name!r}")
-        (folder := Path(self.folder) / _folder(party)).mkdir()
-        write_state(party, folder)
+        (folder := Path(self.folder) / _folder(party.name)).mkdir()
+        party.write_state(folder)
         return Receipt(party=party.name, round=self.round)
 
 
-def _folder(party: Party) -> str:
-    return hashlib.sha256(party.name.encode()).hexdigest()[:16]
+def _folder(party: str) -> str:
+    return hashlib.sha256(party.encode()).hexdigest()[:16]
 
 
 @dataclass
@@ -116,7 +116,7 @@ class ProcessNetwork(Network):
             raise InvalidInput(f"{processes} processes", mend="Give at least 1.")
         members = self._untrained = by_name(self.members, self.public)
         for member in members.values():
-            member.check_saving()  # models come back through files
+            member.prototype.check_saving()  # models come back through files
         self._parties = tuple(members)
         self._workers: list[_Worker] = []
         context = multiprocessing.get_context("spawn")
@@ -219,8 +219,8 @@ class ProcessNetwork(Network):
             del self.deliveries[recorded:]  # a look at the models is nothing that the run did
             for name in there:
                 self._untrained[name].join(self.agreed)
-                read_state(self._untrained[name], Path(folder) / _folder(self._untrained[name]))
-        return {name: self._untrained[name].model() for name in there}
+                self._untrained[name].read_state(Path(folder) / _folder(name))
+        return {name: self._untrained[name].trainer.model() for name in there}
 
     def close(self) -> None:
         """End the workers; whoever asks afterwards finds that they have ended."""

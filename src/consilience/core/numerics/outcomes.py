@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, TypeVar
 
 import numpy as np
@@ -30,6 +31,23 @@ LEAST_LIKELIHOOD = 1e-12
 
 
 L = TypeVar("L")
+
+
+@dataclass(frozen=True)
+class Classes:
+    """Classes as a party names them, which is the outcome by default.
+
+    Attributes:
+        names: all classes of the federation, with those that the party has no rows of; empty, the default,
+            reads them from the rows. A party with a budget of privacy declares them.
+        aliases: this party's label to the name that the federation uses, where they differ.
+    """
+
+    names: Sequence[str] = ()
+    aliases: Mapping[Any, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "names", tuple(map(str, self.names)))
 
 
 class Outcome(ABC):

@@ -23,27 +23,35 @@ _DIGESTS: WeakKeyDictionary[object, bytes] = WeakKeyDictionary()
 """Digests of tasks: parties of one process are asked with the same objects."""
 
 
-def beginning(agreement: Agreement, public: Public | None) -> str:
-    """Compute the history of a party that has just joined.
+class TaskHistory:
+    """History of a party since it joined.
 
     Args:
-        agreement: the agreement.
+        agreement: the agreement that it joined.
         public: the public rows that it holds; ``None`` for none.
 
-    Returns:
-        SHA-256 in hexadecimal digits.
+    Attributes:
+        digest: SHA-256 in hexadecimal digits.
     """
-    columns = "" if public is None else public.columns_key
-    return hashlib.sha256(encode([agreement]) + columns.encode()).hexdigest()
 
+    def __init__(self, agreement: Agreement, public: Public | None) -> None:
+        columns = "" if public is None else public.columns_key
+        self.digest = hashlib.sha256(encode([agreement]) + columns.encode()).hexdigest()
+        # A federation that is too large for secure sums compares no histories.
+        self._recorded = bool(agreement.summed)
 
-def continued(history: str, task: object) -> str:
-    """Compute the history with one more task, a message."""
-    if (digest := _DIGESTS.get(task)) is None:
-        digest = _DIGESTS[task] = hashlib.sha256(encode([task])).digest()
-    return hashlib.sha256(bytes.fromhex(history) + digest).hexdigest()
+    def add(self, task: object) -> None:
+        """Add a task, a message, before it runs."""
+        if not self._recorded:
+            return
+        if (digest := _DIGESTS.get(task)) is None:
+            digest = _DIGESTS[task] = hashlib.sha256(encode([task])).digest()
+        self.digest = hashlib.sha256(bytes.fromhex(self.digest) + digest).hexdigest()
 
+    def restore(self, digest: str) -> None:
+        """Go back to the history of a saved state."""
+        self.digest = digest
 
-def unknown() -> str:
-    """Make a history that no other party has, if it is not known what answers depend on."""
-    return secrets.token_hex(32)
+    def forget(self) -> None:
+        """Take a history that no other party has, because it is not known what answers depend on."""
+        self.digest = secrets.token_hex(32)

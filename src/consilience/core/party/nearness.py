@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
 from typing import Any
 
@@ -148,6 +148,10 @@ class PublicComparison:
         self._private, self._tests = map(self._encode, (private, tests))
         self.found: dict[str, Array] = {}
         """Results for the latest public rows, in bits, by what they are of and digests of all rows."""
+
+    def recall(self, found: Mapping[str, Array]) -> None:
+        """Take results that were computed before; those that are there already stay."""
+        self.found = dict(found) | self.found
 
     def crowded(self, public: Public) -> bool:
         """Return true if public rows are copies or a crowd (:meth:`Nearness.crowded`)."""

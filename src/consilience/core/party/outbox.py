@@ -6,7 +6,8 @@ every task through the party's :class:`Outbox`. Noise and budgets of privacy are
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import Any, Protocol
 
@@ -61,6 +62,30 @@ class Outbox:
 
     def __init__(self) -> None:
         self.stages: list[OutgoingStage] = []
+        self._withheld = ""
+
+    def use(self, stage: OutgoingStage) -> None:
+        """Add a stage behind the others, in the place of an earlier one of its type."""
+        self.stages[:] = [one for one in self.stages if type(one) is not type(stage)] + [stage]
+
+    @property
+    def withheld(self) -> str:
+        """Words of the last error that did not leave, for the party's own log."""
+        return self._withheld
+
+    def withhold(self, words: str) -> None:
+        """Keep words of an error at the party; empty ones forget the last."""
+        self._withheld = words
+
+    @contextmanager
+    def suppressing_errors(self) -> Iterator[None]:
+        """Suppress errors of this block if a stage is discreet, because an error can reveal private rows."""
+        try:
+            yield
+        except Exception as error:
+            if not self.discreet:
+                raise
+            self.withhold(f"{type(error).__name__}: {error}")
 
     @property
     def discreet(self) -> bool:

@@ -1,113 +1,72 @@
-"""A party: its private data, and how it joins a federation. Nothing here leaves by itself."""
+"""A party: private data, a model, and the rules of their owner. Nothing here leaves by itself."""
 
 from __future__ import annotations
 
-import hashlib
-import json
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+import copy
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, get_args
 
 import numpy as np
-from numpy.typing import NDArray
 
-from consilience.core.errors import InvalidInput, odd_name
-from consilience.core.learners import (
-    FixedLearner,
-    Learner,
-    as_learner,
-    kind_told_by,
-    suited_to,
-)
-from consilience.core.messages.schema import Agreement, Ratios
-from consilience.core.metrics.metrics import metrics_of, own_weights
-from consilience.core.numerics.coarse_ratios import Coarseness
-from consilience.core.numerics.encoder import Encoder, find_encoder
-from consilience.core.numerics.outcomes import Outcome
-from consilience.core.party.agreement import check_agreement, check_model, check_outputs, own_rows
-from consilience.core.party.outbox import Outbox, PartyFeature
+from consilience.core.errors import InvalidInput, RunFailed, odd_name
+from consilience.core.files import inside, write_folder
+from consilience.core.learners import FixedLearner, Learner, as_learner, kind_told_by, suited_to
+from consilience.core.messages.replies import Description
+from consilience.core.messages.schema import VERSION, Agreement, Public
+from consilience.core.metrics.metrics import metrics_of
+from consilience.core.numerics.outcomes import Classes, Outcome
+from consilience.core.numerics.randomness import stream
+from consilience.core.party import state
+from consilience.core.party.joined_rows import JoinedRows
+from consilience.core.party.joining import Joining
+from consilience.core.party.outbox import Outbox, PartyFeature, PrivateTraining
+from consilience.core.party.own_rows import OwnRows
 from consilience.core.party.personalizer import Chooser, Purpose
-from consilience.core.party.public_rows import ReadByPublic
 from consilience.core.party.row_scores import Scores
-from consilience.core.party.rows import (
-    arrivals_of,
-    as_pair,
-    calibration_rows,
-    check_like_own,
-    checked_inputs,
-    checked_rows,
-    in_order,
-    privacy_units_of,
-    target_names,
-    target_rows,
-)
-from consilience.core.party.state import FEATURES, SavedState
-from consilience.core.party.trainer import Training
+from consilience.core.party.rules import PartyRules
+from consilience.core.party.trainer import Trainer
 from consilience.core.registry import registered_object
-from consilience.core.validation.arrays import Array, read_only
-from consilience.core.validation.labels import (
-    Kind,
-    check_aliases,
-    check_same_order,
-    class_order,
-    label_names,
-)
-from consilience.core.validation.numbers import check_choice, check_flag, check_number
-from consilience.core.validation.tables import Lenient, is_table, table_reader
+from consilience.core.validation.arrays import read_only, same_rows
+from consilience.core.validation.numbers import check_choice, check_number
+
+_LOOKED_AT = 200
+"""Test rows that are looked for among the public rows, at most."""
 
 
-class Party(ReadByPublic, Training, SavedState):
+class Party:
     """One participant: private rows, a model of any kind, and optionally its own test rows.
 
     A party without ``y`` *learns only*: it sends nothing, keeps no model alone, and is taught on the public
-    rows, those more that lie where its own unlabelled ones do, if that serves these (:mod:`.importance`). A
-    party whose model is :class:`~.FixedLearner` answers and is never taught; it needs no
-    rows.
+    rows. Those near its own unlabelled rows count more, if that serves these (:mod:`.importance`). A party
+    whose model is :class:`~.FixedLearner` answers and is never taught; it needs no rows.
 
     Args:
         name: unique within the federation; results are ordered by it.
         model: anything :func:`consilience.core.learners.as_learner` takes. It is copied, never changed.
         X: private inputs, shape ``(n, ...)``, or ``(n,)`` strings for text; or a table (pandas, or any
             with ``__arrow_c_stream__``), which is read by the names, kinds and categories of the public rows'
-            columns; ``None`` for none.
+            columns (:class:`consilience.tables.PrivateTable` sets how); ``None`` for none.
         y: private labels, shape ``(n,)``, or values ``(n,)`` or ``(n, n_targets)``; ``None`` for none.
-        test: ``(X_test, y_test)`` that only evaluation sees; its own rows, or everyone's.
-        own: weights of the test rows as own rows, shape ``(n_test,)``, 0 or more; by default 1 for rows of
+        test: ``(X_test, y_test)`` that only evaluation sees: its own rows, or everyone's. A third item holds
+            weights of the test rows as own rows, shape ``(n_test,)``, 0 or more; by default 1 for rows of
             the classes in ``y`` and 0 for others, in regression 1 for all.
         calibration: share of the private rows in [0, 1) that is never trained on; densities and early
             stopping use it (Kovalchuk et al. 2026 take 0.2).
-        aliases: this party's label to the name the federation uses, where they differ.
-        kind: ``"classification"`` or ``"regression"``; needed only where neither the model nor the labels
-            say so.
-        classes: names of the classes, those too that it has no rows of, where they are not to be read off the
-            rows; a party with a budget of privacy declares them.
-        privacy_units: unit of privacy that each private row belongs to, such as a patient, shape ``(n,)``;
-            each row is one by default.
-        arrived: arrival that each private row came with, from 0 on, shape ``(n,)``: a budget of privacy that
-            counts one arrival more (:attr:`.Budget.arrivals`) charges those rows alone. Never renumbered.
-        trusts: packages whose models it accepts from others, where models are exchanged; by default those of
-            the libraries that consilience has learners for.
-        sends_rows: whether a model that holds rows it was trained on, such as nearest neighbours or a kernel
-            machine, may be sent to others.
-        coarseness: how little it says of where its rows lie, for the aggregator ``coarse_density_ratio``;
-            the usual settings by default.
-        encoder: makes the features that rows are compared by, for a party elsewhere, which the federation
-            cannot hand its own: a name (``consilience list encoders``) or a callable with a ``key``.
-        secret: mixed into its random streams, so that a coordinator, who knows the seed, cannot compute
-            again what its model does; ``b""`` for none, and then the seed alone says what it draws.
-        purpose: rows that its predictions are for, where a teacher teaches it: ``"own"`` mixes the model
+        purpose: rows that its predictions are for, if a teacher teaches it: ``"own"`` mixes the model
             trained alone with the taught one so that its own rows are not worse off, ``"everyone"`` for all
             parties' rows; ``"taught"`` takes the taught model as it is, and keeps no other.
-        rename: of a table, own name of a column to the name that the public rows have for it.
-        units: of a table, the public rows' name of a column to the factor that its own numbers are multiplied
-            by to be of their unit, or ``"F to C"`` or ``"C to F"``; 1 says that they are already.
-        missing: whether its table may lack columns of the public rows: the party is then trained on those it
-            has, and answers public rows through them.
-        unknown: what becomes of categories that the public rows do not have: refused, or read as missing.
-        outcome: what is predicted, where that is neither a class nor a number: the same at all parties. Its
-            model is of classes, and ``y`` as the outcome has it: times and events, or values.
+        outcome: coding of the targets. :class:`.Classes` declares classes or gives aliases for labels;
+            other outcomes are neither classes nor numbers, such as survival, and are the same at all parties:
+            the model is then one of classes, and ``y`` holds what the outcome reads.
+        rules: what the party accepts, and what it tells of its rows.
+
+    Attributes:
+        rows: private rows and test rows.
+        rules: rules of the party.
+        outbox: stages that every reply passes; neither joining nor restoring changes them.
+        public: public rows that the party holds; ``None`` for none.
 
     Raises:
         InvalidInput: no rows, lengths that differ, NaN, labels of mixed type.
@@ -120,372 +79,408 @@ class Party(ReadByPublic, Training, SavedState):
         X: Any = None,
         y: Any = None,
         *,
-        test: tuple[Any, Any] | None = None,
-        own: Any = None,
+        test: tuple[Any, ...] | None = None,
         calibration: float = 0.2,
-        aliases: Mapping[Any, str] | None = None,
-        kind: Kind | None = None,
-        classes: Sequence[str] = (),
-        privacy_units: Any = None,
-        arrived: Any = None,
-        trusts: Sequence[str] | None = None,
-        sends_rows: bool = False,
-        coarseness: Coarseness | None = None,
-        encoder: Encoder | str | None = None,
-        secret: bytes = b"",
         purpose: Purpose = "own",
-        rename: Mapping[str, str] | None = None,
-        units: Mapping[str, float | str] | None = None,
-        missing: Literal["refused", "allowed"] = "refused",
-        unknown: Lenient = "refused",
-        outcome: Outcome | None = None,
+        outcome: Outcome | Classes | None = None,
+        rules: PartyRules | None = None,
     ) -> None:
         where = f"party {name!r}"
         if why := odd_name(str(name)):
             raise InvalidInput(f"this is no name of a party: {why}", where=where[:100])
-        check_flag("sends_rows", sends_rows, where=where)
-        if isinstance(trusts, str):
-            mend = f"Give a list: [{trusts!r}]."
-            raise InvalidInput(f"trusts is {trusts!r}", where=where, mend=mend)
         check_number("calibration", calibration, at_least=0, below=1, where=where)
-        if not isinstance(coarseness, Coarseness | None):
-            raise InvalidInput(
-                f"coarseness is {coarseness!r}",
-                where=where,
-                mend="Give a consilience.core.numerics.coarse_ratios.Coarseness, or leave it out.",
-            )
         check_choice("purpose", purpose, get_args(Purpose), where=where)
-        if outcome is not None:
-            kind = "classification"
-        learner = as_learner(model, kind=kind or kind_told_by(model, () if y is None else y))
-        super().__init__(
-            str(name),
-            suited_to(learner, outcome),
-            trusts=trusts,
-            sends_rows=sends_rows,
-            secret=secret,
+        coded = outcome if isinstance(outcome, Outcome) else None
+        kind = kind_told_by(model, () if y is None else y) if coded is None else "classification"
+        self.name, self._purpose = str(name), purpose
+        self.prototype: Learner = suited_to(as_learner(model, kind=kind), coded)
+        self.rules = PartyRules() if rules is None else rules
+        self.rows = OwnRows(
+            self.name,
+            X,
+            y,
+            test=test,
+            calibration=calibration,
+            learner=self.prototype,
+            outcome=outcome,
         )
-        self._calibration, self._aliases = calibration, aliases or {}
-        self.outcome = outcome
-        if outcome is not None and self._aliases:
-            raise InvalidInput("aliases are of classes, and it has none", where=where)
-        self.purpose = purpose
-        self.coarseness = coarseness or Coarseness()
-        self.encoder = None if encoder is None else find_encoder(encoder)
-        for inputs, labels in ((X, y), *([] if test is None else [as_pair(test, where=where)])):
-            check_same_order(inputs, labels, where=where)
-        reading: dict[str, Any] = {"missing": missing, "unknown": unknown}
-        reading |= {"rename": rename or {}, "units": units or {}}
-        tested = test[0] if isinstance(test, tuple | list) and test else None
-        self.table = None
-        if is_table(X if X is not None else tested):
-            self.table = table_reader().row_source(X, test, where=self._where, **reading)
-        """Its rows as they came, where their columns have names."""
-        X, test = self._numbers_of(X, test)
-        self.frozen = isinstance(self._prototype, FixedLearner)
-        """Whether its model answers, and is never trained."""
-        self.labelled = y is not None
-        """Whether it has labelled rows of its own; one without, and not frozen, learns only."""
-        several = outcome is None and self.kind == "regression"
-        self.target_names = target_names(y, where=where) if several else ()
-        """Names of the targets of a regression, if they are a table of several columns."""
-        self.X, self.y = self._own_rows(X, y)
-        names = y if self._named is None else self._named
-        if outcome is not None and self.labelled:
-            outcome.check_own(self.y, where=f"{self._where}, private data")
-        elif self.kind == "classification" and names is not None and outcome is None:
-            check_aliases(self._aliases, names, where=f"{self._where}, private data")
-        self.test = None
-        if test is not None:
-            tests, wanted = as_pair(test, where=self._where)
-            wanted = in_order(wanted, self.target_names, where=f"{self._where}, test data")
-            self.test = self._checked(tests, wanted, "test data")
-            self.X = self.test[0][:0] if X is None else self.X
-            check_like_own(self.test, self.X, self.targets, where=self._where)
-        tested = self.y[:0] if self.test is None else self.test[1]
-        known = () if outcome is not None else self._classes_held
-        self.own = own_weights(own, tested, known, where=self._where)
-        """Weights of the test rows as own rows, shape ``(n_test,)``; of no test rows none."""
-        self.comparison = self._compared()
-        """Its rows held against public ones; what was found is part of its state."""
-        self.declared = tuple(map(str, classes))
-        """Classes that it says it has; empty where its rows say them."""
-        if undeclared := set(self._classes_held) - set(self.declared or self._classes_held):
-            raise InvalidInput(
-                f"its rows have a class that is not declared, {min(undeclared)!r}",
-                where=self._where,
-            )
-        self.privacy_units: Array | None = None
-        """Unit of privacy of each private row, from 0 on; ``None`` where each is one."""
-        self.unit_names: tuple[str, ...] = ()
-        """Names of these units."""
-        if privacy_units is not None:
-            found = privacy_units_of(privacy_units, len(self.X), where=self._where)
-            self.unit_names, self.privacy_units = found
-        self.arrived = None
-        """Arrival that each private row came with, from 0 on; ``None`` where all came with the first."""
-        if arrived is not None:
-            self.arrived = arrivals_of(arrived, len(self.X), self._where)
-        self.trouble = ""
-        """What went wrong last in a training that it keeps to itself."""
         self.outbox = Outbox()
-        """What its owner has every reply pass; neither joining nor restoring undoes it."""
         self.features: dict[str, PartyFeature] = {}
-        """What features keep at it, by name (:meth:`feature`)."""
-        self.max_public_bytes = 0
-        """How many bytes of public rows the coordinator may send it; 0 where it has rows of its own."""
-        self.discreet = False
-        """Whether errors leave out what its rows hold, as others read them."""
-        self.kept_public: tuple[str, ...] = ()
-        """Digests of those that were sent to it and are at hand."""
-        self.most_measurements: int | None = None
-        """How often in a run it says how good its model is; ``None`` for as often as it is asked."""
-        self.ratios: Ratios = "exact"
-        """Density ratios that it gives to whoever asks."""
-        self.digits: int | None = None
-        """Digits that its metrics have; ``None`` for all."""
-        self.overlap = True
-        """Whether it trains and is measured on own rows that are public rows too."""
-        self.shared_rows = 0
-        """How many of its private rows are public rows too, and are left out for that since it joined."""
-        self.home = None
+        self.public: Public | None = None
+        self.home: Path | None = None
+        self._private_training: PrivateTraining | None = None
+        self._trainer: Trainer | None = None
         self._measured: tuple[Any, dict[str, float]] | None = None
 
-    def _checked(self, X: Any, y: Any, what: str) -> tuple[Array, Array]:
-        """Inputs and targets, read-only, once they are found to fit; ``what`` names them in errors."""
-        where = f"{self._where}, {what}"
-        return checked_rows(X, y, self.kind, self._aliases, where=where, outcome=self.outcome)
+    def __repr__(self) -> str:
+        return f"Party({self.name!r}, {type(self.prototype).__name__}, {len(self.rows.X):,} rows)"
 
-    def _own_rows(self, X: Any, y: Any) -> tuple[Array, Array]:
-        """Own inputs and targets; of those that are not there none."""
-        if y is not None:
-            return self._checked(X, y, "private data")
-        inputs = (
-            np.zeros(0) if X is None else checked_inputs(X, where=f"{self._where}, private data")
-        )
-        return inputs, np.zeros(0, dtype=np.str_ if self.kind == "classification" else np.float64)
+    # --- what its owner sets ----------------------------------------------------------------------
 
-    # --- before the first round -----------------------------------------------------------------
+    def keep_to(self, rules: PartyRules) -> None:
+        """Keep to other rules from the next join on."""
+        self.rules = rules
 
-    @property
-    def classes(self) -> tuple[str, ...]:
-        """Names of the classes: declared, in the private data, or known to a frozen model."""
-        return class_order(self.declared) or self._classes_held
+    def hold_public(self, public: Public | None) -> None:
+        """Hold public rows, which count once they are agreed on; ``None`` for none."""
+        self.public = public
 
-    @property
-    def _classes_held(self) -> tuple[str, ...]:
-        """Names of the classes in the private data, or that a frozen model knows; empty for regression."""
-        if self.outcome is not None:
-            return self.outcome.classes
-        known = () if self._named is None else self._named_by_all()
-        return class_order([*self.y.tolist(), *known]) if self.kind == "classification" else ()
+    def keep_states_in(self, home: Path) -> None:
+        """Keep saved states in a folder, which need not exist yet."""
+        self.home = home
 
-    @property
-    def _named(self) -> tuple[str, ...] | None:
-        """Classes that a frozen model knows, by its own names; ``None`` for other models."""
-        model = self._prototype
-        return model.classes if isinstance(model, FixedLearner) and model.classes else None
-
-    def _named_by_all(self) -> list[str]:
-        """The same classes by the names that the federation has for them."""
-        names = label_names(self._named or (), where=self._where, aliases=self._aliases)
-        return [str(name) for name in names]
-
-    @property
-    def targets(self) -> int:
-        """Number of values that its model predicts; 0 for classes, and where the others' say it."""
-        if self.kind == "classification":
-            return 0
-        if isinstance(self._prototype, FixedLearner):
-            return self._prototype.targets
-        return self.y.shape[1] if self.labelled else 0
-
-    @property
-    def target_key(self) -> str:
-        """Digest of :attr:`target_names`, in order; empty if there are none."""
-        if not self.target_names:
-            return ""
-        return hashlib.sha256(json.dumps(self.target_names).encode()).hexdigest()[:8]
-
-    @property
-    def how_soft_targets(self) -> str:
-        """One sentence on how the learner takes soft targets."""
-        return self._prototype.abilities.how
-
-    @property
-    def fewest_classes(self) -> int:
-        """Number of classes that the learner must see to be trained at all."""
-        return 1 if self._prototype.abilities.soft_targets == "native" else 2
-
-    def check_saving(self) -> None:
-        """Raise ``InvalidInput`` if the trained model could not be saved and read in another process."""
-        self._prototype.check_saving()
-
-    def join(self, agreement: Agreement) -> None:
-        """Join a federation: take on what it agreed on and start from an untrained model.
-
-        Raises:
-            InvalidInput: the public data are not the agreed ones or do not look like the private ones,
-                or the model cannot take them.
-        """
-        if self.encoder is not None and self.public is not None:
-            self.public = self.public.with_encoder(self.encoder)
-        check_agreement(self, agreement)
-        assert self.public is not None
-        budgeted = self.outbox.discreet  # then its rows refuse nothing
-        if budgeted and (lacking := sorted(set(self.declared) - set(agreement.classes))):
-            raise InvalidInput(f"class {lacking[0]!r} was not agreed on", where=self._where)
-        self.public = (
-            self._check_alike(self.public) if len(self.public) else self.read_by(self.public)
-        )
-        self.begin(agreement)
-        self.memory = {}
-        for feature in self.features.values():
-            feature.joined()
-        check_model(self)
-        if not self.labelled and self.kind == "regression":
-            self.y = np.zeros((0, agreement.outputs))
-        self.train_rows = int((~self._calibration_rows(self.y)).sum())
-        """How many private rows it trains on, those left out among them: else it would tell who they are."""
-        own = self._private_apart(self.public)
-        self.shared_rows = len(self.X) - int(own.sum())
-        X, y = (self.X if own.all() else self.X[own]), self.y
-        if self.labelled and not own.all():
-            y = self.y[own]
-        held_out, targets = self._calibration_rows(y), np.zeros((0, agreement.outputs))
-        if (
-            self.private_training is None
-        ):  # else trained on once, with noise, and looked at by nothing else
-            with self.keeping_to_itself():
-                check_outputs(self, own_rows(self), agreement.outputs)
-                targets = self._targets(y, y[~held_out])
-        known, held_out = X[: len(targets)], held_out[: len(targets)]  # none without labels
-        self._train = (read_only(known[~held_out]), targets[~held_out])
-        self._held_out = (read_only(known[held_out]), targets[held_out])
-        self.scores = Scores(
-            self.name,
-            agreement,
-            self.public,
-            (read_only(X), targets),
-            self._train,
-            self._held_out,
-            read_only(self.X),
-            self.secret,
-            None if self.outcome is None else read_only(y[: len(targets)][held_out]),
-        )
-        """Its scores of the public rows beside predictions."""
-        self.chooser = None
-        keeps = self.labelled and not self.frozen and self.private_training is None
-        if self.purpose != "taught" and len(self.public) and keeps:
-            self.chooser = Chooser(self.purpose, self.scores)
-        chooses = (
-            self._calibration > 0 and self.private_training is None if budgeted else held_out.any()
-        )
-        if self.learner.abilities.validation and not chooses:
-            raise InvalidInput(
-                "its model chooses by calibration rows, and there are none",
-                where=self._where,
-                mend="Give a calibration share above 0, such as 0.2; training with noise has none.",
-            )
-        if self.test is not None and not budgeted:
-            self._targets(self.test[1], self.y)
-
-    def _targets(self, y: Array, known: Array) -> Array:
-        """Rows of outputs: one-hot in the agreed class order, or the values themselves.
-
-        Of an outcome, what is not known of them is estimated from ``known``.
-        """
-        assert self.agreement is not None
-        if self.outcome is not None:
-            empty = np.zeros((0, self.agreement.outputs))
-            return self.outcome.targets(y, own=known) if len(y) else empty
-        return target_rows(y, self.agreement, where=self._where)
-
-    def _calibration_rows(self, y: Array) -> NDArray[np.bool_]:
-        """Mark the rows to hold out: the same share of each class, so that no class is lost."""
-        if self.outcome is not None and len(y):
-            y = self.outcome.strata(y)
-        return calibration_rows(y, self._calibration, self.kind, self.stream(0, "calibration"))
+    def train_privately(self, training: PrivateTraining | None) -> None:
+        """Train the model on private rows in another way; ``None`` for the usual one."""
+        self._private_training = training
+        if self._trainer is not None:
+            self._trainer.use_private_training(training)
 
     def keep_answers(self, file: Path) -> None:
-        """Keep a frozen model's answers in a file, and read those that are there."""
-        if isinstance(self._prototype, FixedLearner):
-            self._prototype.keep_answers(file)
+        """Keep the answers of a model that is never trained in a file, and read those that are there."""
+        if isinstance(self.prototype, FixedLearner):
+            self.prototype.keep_answers(file)
 
-    def most_answers(self, most: int) -> None:
-        """Bound the rows that a frozen model is asked about in all."""
-        if isinstance(self._prototype, FixedLearner):
-            self._prototype.bound_answers(most)
-
-    def untrained(self) -> Learner:
-        """A new model of the agreed number of outputs; a frozen one as it is, in the agreed class order."""
-        learner = super().untrained()
-        if (
-            isinstance(learner, FixedLearner)
-            and self.agreement is not None
-            and self._named is not None
-        ):
-            learner.align(self.agreement.classes, self._named_by_all())
-        learner.labels = self._label_columns()
-        return learner
-
-    def _label_columns(self) -> dict[str, int] | None:
-        """Output column of each class, by the federation's name and the party's own; ``None`` for values."""
-        if self.agreement is None or not self.agreement.classes:
-            return None
-        columns = {name: place for place, name in enumerate(self.agreement.classes)}
-        own = label_names(list(self._aliases), where=self._where).tolist()
-        named = label_names(list(self._aliases.values()), where=self._where).tolist()
-        both = zip(own, named, strict=True)
-        return columns | {label: columns[name] for label, name in both if name in columns}
-
-    # --- features -------------------------------------------------------------------------------
+    def bound_answers(self, most: int) -> None:
+        """Bound the number of rows that a model that is never trained is asked about in all."""
+        if isinstance(self.prototype, FixedLearner):
+            self.prototype.bound_answers(most)
 
     def feature(self, name: str) -> Any:
-        """Give what a feature keeps at this party, made when it is first asked for.
+        """Give the state of a feature at this party, made when it is first asked for.
 
         Args:
             name: of the entry point of ``consilience.party_features`` that makes it.
         """
         if name not in self.features:
-            self.features[name] = registered_object(FEATURES, name)(self)
+            self.features[name] = registered_object(state.FEATURES, name)(self)
         return self.features[name]
 
-    @contextmanager
-    def keeping_to_itself(self) -> Iterator[None]:
-        """Tell nobody that training fails in this block, if the outbox is discreet: rows may be why."""
-        try:
-            yield
-        except Exception as error:
-            if not self.outbox.discreet:
-                raise
-            self.trouble = f"{type(error).__name__}: {error}"
+    # --- before the first round -------------------------------------------------------------------
 
-    # --- evaluation -----------------------------------------------------------------------------
+    @property
+    def frozen(self) -> bool:
+        """Whether the model answers, and is never trained."""
+        return isinstance(self.prototype, FixedLearner)
+
+    def describe(self) -> Description:
+        """Describe the party: its classes and its kind of learner, without data."""
+        rows, abilities = self.rows, self.prototype.abilities
+        return Description(
+            party=self.name,
+            kind=rows.kind,
+            classes=rows.classes,
+            outputs=rows.targets,
+            soft_targets=abilities.how,
+            fewest_classes=1 if abilities.soft_targets == "native" else 2,
+            tested=rows.test is not None,
+            # With a budget, what the columns of a table hold is an answer about rows.
+            row="any" if self.outbox.discreet else rows.form(self.rules.keys.secret),
+            version=VERSION,
+            public=() if self.public is None else (self.public.key,),
+            takes_public=self.rules.public.most_bytes,
+            ratios=self.rules.ratios,
+            labelled=rows.labelled,
+            frozen=self.frozen,
+            outcome="" if rows.outcome is None else rows.outcome.key,
+            target_key=rows.target_key,
+        )
+
+    def check_public(self, public: Public) -> None:
+        """Raise ``InvalidInput`` unless the party takes public rows, and these look like its own rows."""
+        self.rules.public.check_sent(self.name)
+        self._apart(self._read_by(public))
+
+    def take_public(self, public: Public) -> None:
+        """Take public rows that the coordinator sends, once they look like its own rows."""
+        self.check_public(public)
+        self.hold_public(public)
+
+    def read_public(self, public: Public) -> None:
+        """Hold public rows of the owner's choice, and read the private rows by their columns.
+
+        Raises:
+            InvalidInput: they have other columns, or do not look alike.
+        """
+        discreet, redact = self.outbox.discreet, self.rules.redact_errors
+        self.hold_public(self.rows.read_by(public, discreet=discreet, redact=redact))
+
+    def _read_by(self, public: Public) -> Public:
+        """Read the private rows by the columns of public rows, which are no copies and no crowd."""
+        discreet, redact = self.outbox.discreet, self.rules.redact_errors
+        public = self.rows.read_by(public, discreet=discreet, redact=redact)
+        sent = self.rules.public.most_bytes > 0
+        if len(public) and sent and self.rows.comparison.crowded(public):
+            raise InvalidInput(
+                "most public rows are copies of one another, or lie around one point",
+                where=f"party {self.name!r}",
+            )
+        return public
+
+    def _apart(self, public: Public) -> Any:
+        """Mark the private rows that may be trained on beside these public rows."""
+        if self.rules.public.overlap:
+            return np.ones(len(self.rows.X), dtype=bool)
+        return self.rows.private_apart(public, discreet=self.outbox.discreet)
+
+    # --- in a federation --------------------------------------------------------------------------
+
+    @property
+    def agreement(self) -> Agreement | None:
+        """Agreement of the federation; ``None`` before the party has joined."""
+        return None if self._trainer is None else self._trainer.agreement
+
+    @property
+    def trainer(self) -> Trainer:
+        """Training and prediction of the model."""
+        if self._trainer is None:
+            raise RunFailed("it has not joined", where=f"party {self.name!r}", code="not-joined")
+        return self._trainer
+
+    def join(self, agreement: Agreement) -> tuple[str, ...]:
+        """Join a federation with an untrained model.
+
+        Args:
+            agreement: the agreement.
+
+        Returns:
+            Notes; a party whose rows must not overlap with the public ones has none, because they would tell
+            how many rows it leaves out.
+
+        Raises:
+            InvalidInput: the public data are not the agreed ones or do not look like the private ones,
+                or the model cannot take them.
+        """
+        discreet, overlap = self.outbox.discreet, self.rules.public.overlap
+        if self.public is not None and self.rules.public.encoder is not None:
+            self.hold_public(self.public.with_encoder(self.rules.public.encoder))
+        sent = self.rules.public.most_bytes > 0
+        joining = Joining(self.name, agreement, self.rows, self.frozen, sent, discreet)
+        self.hold_public(public := joining.check(self.public))
+        if discreet and (lacking := sorted(set(self.rows.declared) - set(agreement.classes))):
+            raise InvalidInput(
+                f"class {lacking[0]!r} was not agreed on", where=f"party {self.name!r}"
+            )
+        self.hold_public(public := self._read_by(public))
+        # A function of parts, and no method: the trainer would keep the party in memory.
+        make = partial(_untrained, self.prototype, self.rows, agreement)
+        learner = make()
+        joining.check_model(learner, public)
+        rows = self._joined_rows(joining, public)
+        scores = Scores(rows, self.rules.coarseness)
+        self._trainer = Trainer(
+            learner,
+            make,
+            scores,
+            self._chooser(scores),
+            private_training=self._private_training,
+            least_alpha=self.rules.least_alpha,
+        )
+        for feature in self.features.values():
+            feature.joined()
+        if self._private_training is not None:
+            self._private_training.costs()  # raises for a network that cannot be trained so
+        return (*self.rows.notes, *self._trainer.rare, *self._tested_on_public()) if overlap else ()
+
+    def renewed(self) -> Party:
+        """Give the same party in the same federation, untrained, without stages and features."""
+        other, trainer = copy.copy(self), self.trainer
+        other.outbox, other.features, other._private_training = Outbox(), {}, None
+        other._trainer = trainer.renewed()
+        return other
+
+    def leave(self) -> None:
+        """Leave the federation: the party is as it was before it joined."""
+        self._trainer = None
+
+    def _joined_rows(self, joining: Joining, public: Public) -> JoinedRows:
+        """Leave rows out, code the targets of the others, and split them."""
+        agreement, own, discreet = joining.agreement, self.rows, joining.discreet
+        secret = self.rules.keys.secret
+        rng = partial(stream, agreement.seed, self.name, 0, "calibration", secret=secret)
+        apart = self._apart(public)
+        X, y, held_out, train_rows = own.split(apart, agreement, rng)
+        targets = np.zeros((0, agreement.outputs))
+        if self._private_training is None:  # which alone looks at private rows
+            with self.outbox.suppressing_errors():
+                joining.check_outputs(public, own.outputs_held)
+                targets = own.coded(y, y[~held_out], agreement)
+        known, held_out = X[: len(targets)], held_out[: len(targets)]  # none without labels
+        calibrated = own.calibrated and self._private_training is None
+        if self.prototype.abilities.validation and not (calibrated if discreet else held_out.any()):
+            raise InvalidInput(
+                "its model chooses by calibration rows, and there are none",
+                where=f"party {self.name!r}",
+                mend="Give a calibration share above 0, such as 0.2; training with noise has none.",
+            )
+        if own.test is not None and not discreet:
+            own.coded(own.test[1], own.y, agreement)  # raises for a class that was not agreed on
+        return JoinedRows(
+            party=self.name,
+            agreement=agreement,
+            public=public,
+            used=(read_only(X), targets),
+            train=(read_only(known[~held_out]), targets[~held_out]),
+            held_out=(read_only(known[held_out]), targets[held_out]),
+            whole=read_only(own.X),
+            left_out=len(own.X) - int(apart.sum()),
+            train_rows=train_rows,
+            held_out_y=None if own.outcome is None else read_only(y[: len(targets)][held_out]),
+            secret=secret,
+        )
+
+    def _chooser(self, scores: Scores) -> Chooser | None:
+        """Make what chooses between the model trained alone and the taught one, if the party keeps both."""
+        keeps = self.rows.labelled and not self.frozen and self._private_training is None
+        if self._purpose == "taught" or not keeps or not len(scores.rows.public):
+            return None
+        return Chooser(self._purpose, scores)
+
+    def _tested_on_public(self) -> tuple[str, ...]:
+        """Remark that most test rows are public rows too."""
+        test, public = self.rows.test, self.public
+        if test is None or public is None or not len(public):
+            return ()
+        some = test[0][:: -(-len(test[0]) // _LOOKED_AT)]
+        if same_rows(some, public.X).mean() <= 0.5:
+            return ()
+        return ("most of its test rows are public rows too, on which it is taught",)
 
     def evaluate(self) -> tuple[int, dict[str, float]]:
-        """Evaluate the model on the test rows: their number, and metrics.
+        """Evaluate the model on the test rows.
 
-        Those of :mod:`consilience.core.metrics.metrics`, over all test rows and, with the suffix ``_own``,
-        over own rows. To :attr:`digits` digits.
+        Returns:
+            Number of test rows, and the metrics of :mod:`consilience.core.metrics.metrics`, over all test
+            rows and, with the suffix ``_own``, over own rows; none for a party that learns only and has not
+            been taught yet.
+
+        Raises:
+            InvalidInput: there are no test rows, or all are public rows.
         """
-        if self.test is None:
-            raise InvalidInput("it holds no test data", where=self._where)
-        if not (self.labelled or self.learner.fitted):
-            return len(self.test[0]), {}  # it learns only, and has not been taught yet
-        (X, y), own = self.test, self.own
-        if not self.overlap and self.public is not None and len(self.public):
-            apart = ~self.comparison.tests_among(self.public)
-            X, y, own = X[apart], y[apart], own[apart]
-        if not len(X):
-            raise InvalidInput("all its test rows are among the public rows", where=self._where)
-        last = self.chooser.choices[-1:] if self.chooser is not None else []
-        model = self._changes, [replace(one, round=0) for one in last]
-        if self._measured is None or self._measured[0] != model:
-            truth = y if self.outcome is not None else self._targets(y, y)
-            values = metrics_of(self.predict(X), truth, own, kind=self.kind, outcome=self.outcome)
-            self._measured = model, values
-        values = self._measured[1]  # a model that stayed as it was is not measured again
-        if self.digits is not None:
-            values = {name: float(f"{value:.{self.digits}g}") for name, value in values.items()}
-        return len(self.test[0]), values
+        rows, trainer = self.rows, self.trainer
+        if rows.test is None:
+            raise InvalidInput("it holds no test data", where=f"party {self.name!r}")
+        if not (rows.labelled or trainer.learner.fitted):
+            return len(rows.test[0]), {}
+        (X, y), own = rows.test, rows.own
+        if not self.rules.public.overlap and len(trainer.public):
+            X, y, own = rows.tests_apart(trainer.public)
+        chooser = trainer.chooser
+        last = [] if chooser is None else [replace(one, round=0) for one in chooser.choices[-1:]]
+        model = trainer, trainer.changes, last
+        if self._measured is None or self._measured[0] != model:  # else it is as it was
+            truth = y if rows.outcome is not None else rows.coded(y, y, trainer.agreement)
+            outputs = trainer.predict(X)
+            self._measured = (
+                model,
+                metrics_of(outputs, truth, own, kind=rows.kind, outcome=rows.outcome),
+            )
+        return len(rows.test[0]), self._measured[1]
+
+    # --- its state --------------------------------------------------------------------------------
+
+    def save(self, label: str, *, keep: str) -> None:
+        """Save the state (:mod:`.party.state`) as ``home/label``, whole or not at all, and delete others.
+
+        Args:
+            label: name of the folder of the state.
+            keep: name of another state that stays.
+        """
+        folder = self._state_folder(label)
+        try:
+            write_folder(folder, partial(self.write_state, checkpoint=True), replace=True)
+        except OSError as error:
+            raise RunFailed(
+                f"its state cannot be written ({error.strerror})",
+                where=f"party {self.name!r}",
+                mend=f"Free some space below {folder.parent}, then resume the run.",
+            ) from error
+        if (chooser := self.trainer.chooser) is not None:
+            chooser.moved_to(folder)  # the folder was written under another name
+        state.delete_states(folder.parent, but={label, keep})
+
+    def restore(self, label: str) -> None:
+        """Load the state that :meth:`save` wrote."""
+        folder = self._state_folder(label)
+        if not folder.is_dir():
+            raise RunFailed(
+                f"it has no state of {label}", where=f"party {self.name!r}", code="not-joined"
+            )
+        self.read_state(folder)
+
+    def write_state(
+        self,
+        folder: Path,
+        *,
+        before: Path | None = None,
+        keeps_model: bool = False,
+        checkpoint: bool = False,
+    ) -> None:
+        """Write the state as files of an empty folder.
+
+        Args:
+            folder: the folder.
+            before: folder of the state before, whose files are shared if they hold the same.
+            keeps_model: whether the model is that of the state before, so that it need not be written.
+            checkpoint: whether it is a checkpoint of a run, which some features stay out of.
+        """
+        files = state.feature_files(self.features, checkpoint=checkpoint)
+        found = self.rows.comparison.found
+        state.write_state(
+            self.trainer, folder, files, found, before=before, keeps_model=keeps_model
+        )
+
+    def read_state(self, folder: Path) -> None:
+        """Load the state of a folder; the party has joined. What features have released since stays.
+
+        Raises:
+            RunFailed: the state has another format, or is damaged.
+        """
+        state.read_state(self.trainer, folder)
+        self.read_features(folder)
+
+    def read_features(self, folder: Path, *, only: bool = False) -> None:
+        """Load the features of a state, such as releases of privacy.
+
+        Args:
+            folder: folder of the state.
+            only: whether to forget what they have released since.
+
+        Raises:
+            RunFailed: a file is damaged.
+        """
+        state.read_features(self.feature, self.features, folder, only=only)
+
+    def join_again(self, folder: Path) -> None:
+        """Join the federation of a saved state; the comparison of rows is read, not computed again.
+
+        Raises:
+            RunFailed: the state has another format, or is damaged.
+            InvalidInput: the data of the party have changed, and do not fit any more.
+        """
+        agreement, found = state.read_joined(folder)
+        self.rows.comparison.recall(found)
+        self.join(agreement)
+
+    def _state_folder(self, label: str) -> Path:
+        """Give the folder of a saved state.
+
+        Raises:
+            InvalidInput: the party has no folder for its states.
+            RunFailed: a link leads out of it.
+        """
+        if self.home is None:
+            raise InvalidInput(
+                "it has no folder to keep its state in", where=f"party {self.name!r}"
+            )
+        return inside(self.home / label, self.home)
+
+
+def _untrained(prototype: Learner, rows: OwnRows, agreement: Agreement) -> Learner:
+    """Make an untrained learner of the agreed number of outputs."""
+    learner = copy.deepcopy(prototype)
+    learner.bind(agreement.outputs, rows.schema)
+    learner.ordered = rows.outcome is not None
+    if isinstance(learner, FixedLearner) and learner.classes:
+        learner.align(agreement.classes, rows.names_of_fixed)
+    learner.labels = rows.label_columns(agreement)
+    return learner

@@ -96,9 +96,10 @@ class Chooser:
     """
 
     def __init__(self, purpose: Purpose, scores: Scores) -> None:
-        self.purpose, self._kind, self._scores = purpose, scores.agreement.kind, scores
-        self._train, self._held_out = scores.train, scores.held_out
-        self._outcome = outcome_of(scores.agreement.outcome)
+        rows = scores.rows
+        self.purpose, self._kind, self._scores = purpose, rows.agreement.kind, scores
+        self._train, self._held_out = rows.train, rows.held_out
+        self._outcome = outcome_of(rows.agreement.outcome)
         self.alone: Learner | None = None
         """The model trained alone, from before its first teacher; part of the party's state."""
         self.saved: Path | None = None
@@ -106,6 +107,11 @@ class Chooser:
         self.choices: list[Choice] = []
         """Choices after each teacher; part of the party's state."""
         self._said: tuple[Learner | None, Array] = None, np.zeros(0)
+
+    def moved_to(self, folder: Path) -> None:
+        """Note that the file of the model trained alone is in another folder now."""
+        if self.saved is not None:
+            self.saved = folder / self.saved.name
 
     @cached_property
     def region(self) -> OwnRegion | None:
@@ -218,7 +224,7 @@ class Chooser:
                 for one in candidates
                 if one.own >= least or wrong(one.mixed(ours, theirs, ratios), targets) < errors
             ]
-        y = self._scores.held_out_y
+        y = self._scores.rows.held_out_y
         losses = self._losses(candidates, ours, theirs, ratios, (targets, y))
         alone, all_taught = (
             self._row_losses(said, targets, y) for said in (ours, first.corrected(theirs))

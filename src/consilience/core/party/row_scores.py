@@ -7,22 +7,17 @@ computed once. Inputs are compared in one space, made of the public rows, which 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 
 import numpy as np
 
 from consilience.core.errors import InvalidInput
-from consilience.core.messages.schema import Agreement, Public
+from consilience.core.messages.schema import Public
 from consilience.core.numerics.class_gaussians import ClassGaussians
 from consilience.core.numerics.coarse_ratios import Coarseness, coarse_ratios
 from consilience.core.numerics.density import near_public, selection
-from consilience.core.numerics.randomness import stream
+from consilience.core.party.joined_rows import JoinedRows
 from consilience.core.party.shared_space import SharedSpace, once, shared_space
 from consilience.core.validation.arrays import Array
-from consilience.core.validation.printing import prints_no_rows
-
-Rows = tuple[Array, Array]
-"""Inputs ``(n, ...)`` and targets ``(n, n_outputs)``."""
 
 _RIDGE = 0.3
 """Of the density ratio that weighs public rows."""
@@ -31,33 +26,17 @@ COMPARED_SETS = "coarse ratios"
 """Kind of question by which sets of public rows are counted that own rows were compared with."""
 
 
-@prints_no_rows
-@dataclass(frozen=True)
 class Scores:
     """Scores of the public rows by one party.
 
-    Attributes:
-        party: its name.
-        agreement: agreement of the federation.
-        public: the public rows.
-        rows: its private rows, but for those left out of training.
-        train: private rows that are trained on.
-        held_out: calibration rows; there may be none.
-        whole: inputs of all its private rows: which are left out hangs on other rows.
-        secret: bytes that the party's random streams are mixed with.
-        held_out_y: of an outcome, what the targets of the calibration rows were coded from.
+    Args:
+        rows: rows of the party in its federation.
+        coarseness: settings of its coarse density ratios.
     """
 
-    party: str
-    agreement: Agreement
-    public: Public
-    rows: Rows
-    train: Rows
-    held_out: Rows
-    whole: Array
-    secret: bytes = field(repr=False)
-    held_out_y: Array | None = None
-    _computed: dict[str, Array] = field(default_factory=dict, init=False)
+    def __init__(self, rows: JoinedRows, coarseness: Coarseness) -> None:
+        self.rows, self._coarseness = rows, coarseness
+        self._computed: dict[str, Array] = {}
 
     def log_density(
         self, logits: Callable[[Array], Array], public: Array
@@ -73,16 +52,16 @@ class Scores:
             logits: inputs to the model's logits.
             public: those of the public rows, shape ``(n_public, n_classes)``.
         """
-        X, targets = self.held_out
+        X, targets = self.rows.held_out
         notes: tuple[str, ...] = ()
-        counts = targets.sum(axis=0)[self.train[1].any(axis=0)]
+        counts = targets.sum(axis=0)[self.rows.train[1].any(axis=0)]
         if len(X) == 0 or counts.min() < 2:
             short = int((counts < 2).sum())
             notes = (
                 f"fewer than two calibration rows for {short} of {len(counts)} classes: "
                 "the density is fitted to the training rows",
             )
-            X, targets = self.train
+            X, targets = self.rows.train
         density = ClassGaussians.fit(logits(X), targets.argmax(axis=1))
         return density.log_density(public), notes
 
@@ -98,16 +77,16 @@ class Scores:
             quantile: as in :func:`~consilience.core.numerics.density.selection`.
             reference: as there.
         """
-        held_out = self.held_out[0]
+        held_out = self.rows.held_out[0]
         notes: tuple[str, ...] = ()
         if not len(held_out):
-            held_out = self.train[0]
+            held_out = self.rows.train[0]
             notes = ("no calibration rows: the training rows set what is selected",)
 
         def computed() -> Array:
-            space, found = self._common.space, np.zeros(len(self.public), dtype=bool)
-            rng = stream(self.agreement.seed, self.party, 0, "selection", secret=self.secret)
-            train, held = space(self.train[0]), space(held_out)
+            space, found = self._common.space, np.zeros(len(self.rows.public), dtype=bool)
+            rng = self.rows.stream(0, "selection")
+            train, held = space(self.rows.train[0]), space(held_out)
             for judged, others, directions in self._common.parts(halved=reference == "public"):
                 found[judged] = selection(
                     directions(train),
@@ -139,11 +118,11 @@ class Scores:
             InvalidInput: the party does regression, holds out no rows, or no two public rows differ.
         """
         self._check_classes()
-        X, targets = self.held_out if calibration else self.train
+        X, targets = self.rows.held_out if calibration else self.rows.train
         if not len(X):
             raise InvalidInput(
                 "it has no calibration rows to choose by",
-                where=f"party {self.party!r}",
+                where=f"party {self.rows.party!r}",
                 mend="Give a calibration share above 0, such as 0.2.",
             )
 
@@ -164,7 +143,7 @@ class Scores:
         Raises:
             InvalidInput: no two public rows differ.
         """
-        X = self.train[0]
+        X = self.rows.train[0]
 
         def computed() -> Array:
             counts = np.full((len(X), 1), self._share)
@@ -186,7 +165,7 @@ class Scores:
             Yamada et al. 2013, "Relative density-ratio estimation for robust distribution comparison",
             equation 2 with α = 1/2.
         """
-        X, n_public = self.rows[0], len(self.public)
+        X, n_public = self.rows.used[0], len(self.rows.public)
         if not len(X):
             return None
 
@@ -209,26 +188,23 @@ class Scores:
         Raises:
             InvalidInput: no two public rows differ.
         """
-        X, groups = self.held_out
-        if self.agreement.kind == "regression":
+        X, groups = self.rows.held_out
+        if self.rows.agreement.kind == "regression":
             groups = np.hstack([np.ones((len(X), 1)), groups])
         if not len(X):
             note = "no calibration rows: it has no say in how others are weighed"
-            return np.zeros((len(self.public), groups.shape[1])), (note,)
+            return np.zeros((len(self.rows.public), groups.shape[1])), (note,)
 
         def computed() -> Array:
             return near_public(self._common.space(X), groups, self._common.space.public)
 
         return once(self._computed, "calibration sums", computed), ()
 
-    def coarse_ratios(self, coarseness: Coarseness) -> tuple[Array, tuple[str, ...]]:
+    def coarse_ratios(self) -> tuple[Array, tuple[str, ...]]:
         """Compute density ratios by round counts near few public rows (:func:`.density.coarse_ratios`).
 
         Of all rows, so that they depend on no seed: a coordinator that begins anew with another one is told
         nothing new. Calibration rows count among them, and judge what comes of it a little too well.
-
-        Args:
-            coarseness: the party's settings.
 
         Returns:
             Shape ``(n_public, n_classes)``; and what the rows were asked, for the party's outbox to count.
@@ -237,26 +213,25 @@ class Scores:
             InvalidInput: the party does regression, or no two public rows differ.
         """
         self._check_classes()
-
-        X, targets = self.rows
+        X, targets = self.rows.used
 
         def computed() -> Array:
             own = self._fixed.coordinates(X)
-            return coarse_ratios(own, targets, self._fixed.public, coarseness)
+            return coarse_ratios(own, targets, self._fixed.public, self._coarseness)
 
-        ratios = once(self._computed, f"coarse ratios {coarseness!r}", computed)
-        return ratios, (self.compared_with, Public(X).key, repr(coarseness))
+        ratios = once(self._computed, f"coarse ratios {self._coarseness!r}", computed)
+        return ratios, (self.compared_with, Public(X).key, repr(self._coarseness))
 
     @property
     def _share(self) -> float:
         """Number of private rows that each row that is trained on stands for."""
-        return len(self.rows[0]) / len(self.train[0])
+        return len(self.rows.used[0]) / len(self.rows.train[0])
 
     def _check_classes(self) -> None:
         """Raise ``InvalidInput`` where there are no classes to compare by."""
-        if self.agreement.kind == "regression":
+        if self.rows.agreement.kind == "regression":
             raise InvalidInput(
-                "density ratios are of classes, it has none", where=f"party {self.party!r}"
+                "density ratios are of classes, it has none", where=f"party {self.rows.party!r}"
             )
 
     def once(self, question: str, compute: Callable[[], Array]) -> Array:
@@ -271,13 +246,13 @@ class Scores:
     @property
     def compared_with(self) -> str:
         """Digest of the public rows, and of the encoder where there is one."""
-        return f"{self.agreement.public} {self.agreement.encoder}".rstrip()
+        return f"{self.rows.agreement.public} {self.rows.agreement.encoder}".rstrip()
 
     @property
     def _common(self) -> SharedSpace:
-        return shared_space(self.public, self.agreement.seed)
+        return shared_space(self.rows.public, self.rows.agreement.seed)
 
     @property
     def _fixed(self) -> SharedSpace:
         """Common space that no coordinator's seed can change."""
-        return shared_space(self.public, 0)
+        return shared_space(self.rows.public, 0)

@@ -101,16 +101,16 @@ def in_order(y: Any, names: tuple[str, ...], *, where: str) -> Any:
     return np.stack([columns[name] for name in names], axis=1)
 
 
-def as_pair(test: Any, *, where: str) -> tuple[Any, Any]:
-    """Take test rows as a pair of rows and labels.
+def as_test(test: Any, *, where: str) -> tuple[Any, Any, Any]:
+    """Take test rows as inputs, labels, and weights as own rows, ``None`` by default.
 
     Raises:
-        InvalidInput: they are none.
+        InvalidInput: they are something else.
     """
-    if not (isinstance(test, tuple | list) and len(test) == 2):
-        mend = "Give (X_test, y_test): rows and labels."
+    if not (isinstance(test, tuple | list) and len(test) in (2, 3)):
+        mend = "Give (X_test, y_test): rows and labels; or (X_test, y_test, own)."
         raise InvalidInput("test is not a pair", where=where, mend=mend)
-    return test[0], test[1]
+    return test[0], test[1], test[2] if len(test) == 3 else None
 
 
 def check_like_own(test: tuple[Array, Array], X: Array, targets: int, *, where: str) -> None:
@@ -177,37 +177,3 @@ def calibration_rows(
         rows = groups[name]
         held_out[rng.permutation(rows)[: min(round(share * len(rows)), len(rows) - 1)]] = True
     return held_out
-
-
-def privacy_units_of(units: Any, rows: int, *, where: str) -> tuple[tuple[str, ...], Array]:
-    """Names of the units, and the number of each row's, from 0 on.
-
-    Raises:
-        InvalidInput: there is not one for each row, or one for all.
-    """
-    names = [str(one) for one in np.asarray(units).ravel().tolist()]
-    if len(names) != rows:
-        raise InvalidInput(f"{rows} rows and {len(names)} units", where=where)
-    distinct, codes = np.unique(names, return_inverse=True)
-    if len(distinct) < 2:
-        raise InvalidInput(
-            "all its rows are of one unit of privacy",
-            where=where,
-            mend="Is this the right column? To hide a whole party takes many parties, and is not done here.",
-        )
-    return tuple(distinct.tolist()), np.asarray(codes, dtype=np.int64)
-
-
-def arrivals_of(arrived: Any, rows: int, where: str) -> Array:
-    """Take the arrival of each row, a whole number from 0 on.
-
-    Raises:
-        InvalidInput: there is not one for each row, or one is no such number.
-    """
-    found = np.asarray(arrived).ravel()
-    whole = found.dtype.kind in "iuf" and bool((found == np.floor(found)).all())
-    if len(found) != rows or not whole or found.min(initial=0) < 0:
-        raise InvalidInput(
-            "arrivals are not a whole number from 0 on for each of its rows", where=where
-        )
-    return found.astype(np.int64)

@@ -25,7 +25,7 @@ import shutil
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any
 
 import numpy as np
 from safetensors import SafetensorError
@@ -33,16 +33,16 @@ from safetensors.numpy import load_file, save
 
 from consilience import __version__
 from consilience.core.errors import InvalidInput, KnowledgeRefused, RunFailed
-from consilience.core.files import FORMAT, check_format, inside, write_folder
+from consilience.core.files import FORMAT, check_format, inside
 from consilience.core.learners import Learner, Model
 from consilience.core.messages.schema import Agreement
 from consilience.core.messages.wire import decode, encode
 from consilience.core.party.mixed_model import RIDGE, Choice, MixedModel, OwnRegion
+from consilience.core.party.outbox import PartyFeature
 from consilience.core.party.shared_space import SharedSpace
+from consilience.core.party.trainer import Trainer
 from consilience.core.registry import registered_names
-
-if TYPE_CHECKING:
-    from consilience.core.party.party import Party
+from consilience.core.validation.arrays import Array
 
 FEATURES = "consilience.party_features"
 """Group of entry points that make what a feature keeps at a party (:class:`.outbox.PartyFeature`)."""
@@ -58,102 +58,44 @@ _ALONE, _CHOICES, _REGION = "alone", "choices.json", "region.safetensors"
 _DAMAGED = (OSError, ValueError, TypeError, KeyError)
 
 
-class SavedState:
-    """The half of a :class:`~.party.Party` that keeps its state on its own disk."""
-
-    home: Path | None
-    """Folder of its saved states; ``None`` for none."""
-    identity: bytes = b""
-    """Private key by which the others know it, in OpenSSH's form, which signs its keys of secure sums."""
-    roster: Mapping[str, str] | None = None
-    """Public keys of the others, for secure sums; ``None`` where it takes the coordinator's word for them."""
-    _where: str
-
-    @property
-    def _whole(self) -> Party:
-        return cast("Party", self)
-
-    def save(self, label: str) -> None:
-        """Write the state (:mod:`consilience.core.party.state`) as ``home/label``, whole or not at all."""
-        folder = self._state_folder(label)
-        try:
-            write_folder(
-                folder, lambda part: write_state(self._whole, part, checkpoint=True), replace=True
-            )
-        except OSError as error:
-            raise RunFailed(
-                f"its state cannot be written ({error.strerror})",
-                where=self._where,
-                mend=f"Free some space below {folder.parent}, then resume the run.",
-            ) from error
-        if (chooser := self._whole.chooser) is not None and chooser.saved is not None:
-            chooser.saved = folder / chooser.saved.name  # it was written under another name
-
-    def restore(self, label: str) -> None:
-        """Load the state that :meth:`save` wrote; call after :meth:`join`."""
-        folder = self._state_folder(label)
-        if not folder.is_dir():
-            raise RunFailed(f"it has no state of {label}", where=self._where, code="not-joined")
-        read_state(self._whole, folder)
-
-    def keep(self, labels: Container[str]) -> None:
-        """Delete the saved states that ``labels`` does not name."""
-        delete_states(self._state_folder(""), but=labels)
-
-    def _state_folder(self, label: str) -> Path:
-        """The folder of a saved state.
-
-        Raises:
-            InvalidInput: the party has no folder to keep states in.
-            RunFailed: a link leads out of it.
-        """
-        if self.home is None:
-            raise InvalidInput("it has no folder to keep its state in", where=self._where)
-        return inside(self.home / label, self.home)
-
-
 def write_state(
-    party: Party,
+    trainer: Trainer,
     folder: Path,
+    files: Mapping[str, bytes],
+    found: Mapping[str, Array],
     *,
     before: Path | None = None,
     keeps_model: bool = False,
-    checkpoint: bool = False,
 ) -> None:
-    """Write a party's state as files of a folder.
+    """Write the state of a party that has joined as files of a folder.
 
     Args:
-        party: the party; where its training failed, the state says that it has no trained model.
-        folder: the folder, which is there and empty.
-        before: the folder of the state before, whose files are shared where they hold the same.
+        trainer: trainer of the party. If its training failed, the state has no trained model.
+        folder: the folder, which exists and is empty.
+        files: contents of further files by name, those of features.
+        found: which of the rows are public rows too, as far as that was computed.
+        before: the folder of the state before, whose files are shared if they hold the same.
         keeps_model: whether the model is that of the state before, so that it need not be written.
-        checkpoint: whether it is a checkpoint of a run, which some features stay out of.
 
     Raises:
         OSError: a file cannot be written.
         RunFailed: the model cannot be written.
     """
-    model = f"model{party.learner.suffix}"
-    trained = party.learner.fitted
+    model = f"model{trainer.learner.suffix}"
+    trained = trainer.learner.fitted
     if before is not None and keeps_model:
         trained = (before / model).exists()
         if trained:
             share_file(before / model, folder / model)
     elif trained:
-        party.learner.save(folder / model)
+        trainer.learner.save(folder / model)
     about = {"format": FORMAT, "consilience": __version__, "trained": trained}
-    about["history"], about["columns"] = party.history, _columns(party)
-    files = {ABOUT: json.dumps(about).encode()}
-    if party.agreement is not None:
-        files[_AGREEMENT] = encode([party.agreement])
-    for name, feature in party.features.items():
-        kept = feature.in_checkpoints or not checkpoint
-        if kept and (content := feature.to_bytes()):
-            files[f"{name}{_OF_FEATURE}"] = content
-    for name, arrays in ((_MEMORY, party.memory), (_NEARNESS, party.comparison.found)):
+    about["history"], about["columns"] = trainer.history.digest, trainer.public.columns_key
+    contents = {ABOUT: json.dumps(about).encode(), _AGREEMENT: encode([trainer.agreement]), **files}
+    for name, arrays in ((_MEMORY, trainer.memory.arrays), (_NEARNESS, found)):
         if arrays:
-            files[name] = save(arrays)
-    chooser = party.chooser
+            contents[name] = save(dict(arrays))
+    chooser = trainer.chooser
     if chooser is not None and chooser.alone is not None:
         alone = folder / f"{_ALONE}{chooser.alone.suffix}"
         if chooser.saved is not None and chooser.saved.is_file():
@@ -161,48 +103,52 @@ def write_state(
         else:
             chooser.alone.save(alone)
         chooser.saved = alone
-        files[_CHOICES] = _written(chooser.choices)
-    for name, content in files.items():
+        contents[_CHOICES] = _written(chooser.choices)
+    for name, content in contents.items():
         if before is not None and _holds(before / name, content):
             share_file(before / name, folder / name)
         else:
             (folder / name).write_bytes(content)
 
 
-def read_state(party: Party, folder: Path) -> None:
-    """Load the model, the memory and the noisy replies that :func:`write_state` wrote; the party has joined.
-
-    Noisy replies that the party has given meanwhile stay as they are.
+def feature_files(features: Mapping[str, PartyFeature], *, checkpoint: bool) -> dict[str, bytes]:
+    """Write the state of features, by the names of their files.
 
     Args:
-        party: the party.
+        features: the features by name.
+        checkpoint: whether it is for a checkpoint of a run, which some features stay out of.
+    """
+    kept = {name: one for name, one in features.items() if one.in_checkpoints or not checkpoint}
+    written = {f"{name}{_OF_FEATURE}": one.to_bytes() for name, one in kept.items()}
+    return {name: content for name, content in written.items() if content}
+
+
+def read_state(trainer: Trainer, folder: Path) -> None:
+    """Load the model and the memory that :func:`write_state` wrote; the party has joined.
+
+    Args:
+        trainer: trainer of the party.
         folder: the folder of the state.
 
     Raises:
         RunFailed: the state has another format, or is damaged.
     """
     about = read_about(folder)
-    party.history = about["history"]
-    if about["columns"] != _columns(party):  # its own table is read in another way since
-        party.forget()
+    trainer.history.restore(about["history"])
+    if about["columns"] != trainer.public.columns_key:  # its own table is read in another way since
+        trainer.history.forget()
     try:
         if about["trained"]:
-            party.changing().load(folder / f"model{party.learner.suffix}")
-        party.memory = _read_arrays(folder / _MEMORY)
-        if (chooser := party.chooser) is not None:
-            chooser.alone, chooser.saved = None, folder / f"{_ALONE}{party.learner.suffix}"
+            trainer.changing().load(folder / f"model{trainer.learner.suffix}")
+        trainer.memory.replace(_read_arrays(folder / _MEMORY))
+        if (chooser := trainer.chooser) is not None:
+            chooser.alone, chooser.saved = None, folder / f"{_ALONE}{trainer.learner.suffix}"
             if chooser.saved.is_file():
-                chooser.alone = party.untrained()
+                chooser.alone = trainer.untrained()
                 chooser.alone.load(chooser.saved)
             chooser.choices = read_choices(folder)
     except (*_DAMAGED, SafetensorError, KnowledgeRefused, InvalidInput) as error:
         raise _damaged(folder, error) from error
-    read_features(party, folder)
-
-
-def _columns(party: Party) -> str:
-    """Digest of the columns that a party reads its own table by; empty without a schema."""
-    return "" if party.public is None else party.public.columns_key
 
 
 def read_choices(folder: Path) -> list[Choice]:
@@ -274,43 +220,46 @@ def _written(choices: Sequence[Choice]) -> bytes:
     return json.dumps([asdict(one) for one in choices]).encode()
 
 
-def join_again(party: Party, folder: Path) -> None:
-    """Have a party join what it had joined when its state was written, its rows not compared again.
+def read_joined(folder: Path) -> tuple[Agreement, dict[str, Array]]:
+    """Read what a party had joined when its state was written.
 
     Args:
-        party: the party, which holds the public rows that were agreed on.
         folder: the folder of the state.
+
+    Returns:
+        The agreement, and which of its rows are public rows too, as far as that was computed.
 
     Raises:
         RunFailed: the state has another format, or is damaged.
-        InvalidInput: the party's data are others now, and do not fit any more.
     """
     read_about(folder)
     agreement = read_agreement(folder)
     try:
-        party.comparison.found = _read_arrays(folder / _NEARNESS) | party.comparison.found
+        return agreement, _read_arrays(folder / _NEARNESS)
     except (OSError, SafetensorError) as error:
         raise _damaged(folder, error) from error
-    party.join(agreement)
 
 
-def read_features(party: Party, folder: Path, *, only: bool = False) -> None:
-    """Load what features keep in a state, such as releases of privacy, and the secure sum that it is in.
+def read_features(
+    make: Callable[[str], Any], made: Container[str], folder: Path, *, only: bool = False
+) -> None:
+    """Load what features keep in a state, such as releases of privacy, and the secure sum of the party.
 
     Args:
-        party: the party; what it has released meanwhile stays as it is.
+        make: gives a feature by name, made if there is none yet.
+        made: names of the features that are made; what these have released meanwhile stays.
         folder: the folder of the state.
-        only: whether to forget what it has released meanwhile.
+        only: whether to forget what they have released meanwhile.
 
     Raises:
         RunFailed: a file is damaged.
     """
     for name in registered_names(FEATURES):
         file = folder / f"{name}{_OF_FEATURE}"
-        if file.exists() or name in party.features:
+        if file.exists() or name in made:
             try:
                 data = file.read_bytes() if file.exists() else None
-                party.feature(name).read(data, only=only)
+                make(name).read(data, only=only)
             except (OSError, ValueError, KnowledgeRefused) as error:
                 raise _damaged(file, error) from error
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import cast
 
@@ -20,125 +20,129 @@ from consilience.core.learners import (
     Parametric,
     Steps,
 )
-from consilience.core.messages.columns import Schema
-from consilience.core.messages.schema import Agreement, Public
 from consilience.core.numerics.calibration import Calibration
-from consilience.core.numerics.outcomes import Outcome
-from consilience.core.numerics.randomness import stream
+from consilience.core.numerics.outcomes import outcome_of
 from consilience.core.numerics.target_units import far_larger, other_unit, same_size
-from consilience.core.party.history import beginning, continued, unknown
+from consilience.core.party.history import TaskHistory
 from consilience.core.party.importance import weights_that_serve
+from consilience.core.party.memory import Memory
 from consilience.core.party.mixed_model import MixedModel
 from consilience.core.party.outbox import PrivateTraining
 from consilience.core.party.personalizer import ALPHAS, Chooser, Lesson, stands_still, surely_lower
 from consilience.core.party.row_scores import Scores
 from consilience.core.validation.arrays import Array
-from consilience.core.validation.labels import Kind
+from consilience.core.validation.printing import prints_no_rows
 
 WITH_NOISE = "trained with noise"
-"""What a party's memory holds while its network comes of a release with noise and of public rows alone."""
+"""Name in a party's memory that marks a network trained with noise on private rows, and on public rows alone
+since."""
 
 
-class Training:
-    """Training of a party's model, and its predictions: the half of :class:`~.party.Party` for protocols.
+@prints_no_rows
+@dataclass(frozen=True)
+class Teaching:
+    """A teacher of a round, and how a party is taught by it.
+
+    Attributes:
+        round: the round.
+        targets: the teacher, shape ``(n_public, n_outputs)``.
+        alpha: weight of the private rows in (0, 1), for learners that refit on private and public rows.
+        taught: mark of the public rows to train on, shape ``(n_public,)``, bool; ``None``, the default, for
+            all. If it marks none, the model stays as it is.
+        free_alpha: whether the party may take a larger weight, which it tries when it is first taught and
+            keeps, and may leave a model that starts anew as it is while the teacher stands still.
+        share: weight of own rows among everyone's, for the purpose ``"everyone"``; ``None``, the default, is
+            ``alpha``.
+        chooses: whether the party mixes the taught model with its model alone. A model that all parties will
+            hold is taught as it is.
+    """
+
+    round: int
+    targets: Array
+    alpha: float
+    taught: Array | None = None
+    free_alpha: bool = False
+    share: float | None = None
+    chooses: bool = True
+
+
+class Trainer:
+    """Training and prediction of a party's model in the federation that it has joined.
 
     Args:
-        name: the party's name.
-        prototype: the untrained learner.
-        trusts: packages whose models it accepts from others; ``None`` for the default.
-        sends_rows: whether a model that holds rows it was trained on may be sent to others.
-        secret: what its random streams are mixed with.
+        learner: an untrained learner of the agreed number of outputs.
+        make: makes another untrained learner of the agreed number of outputs.
+        scores: scores of the public rows, with the rows of the party.
+        chooser: chooses between the model trained alone and the taught one; ``None`` takes the taught one.
+        private_training: training on private rows in the place of the usual one; ``None`` for the usual one.
+        least_alpha: least weight of the private rows in a refit.
+
+    Attributes:
+        learner: the learner, trained or not.
+        memory: arrays kept from round to round; part of the party's state.
+        history: digest of all that the answers depend on and that the coordinator chose.
     """
 
     def __init__(
         self,
-        name: str,
-        prototype: Learner,
+        learner: Learner,
+        make: Callable[[], Learner],
+        scores: Scores,
+        chooser: Chooser | None,
         *,
-        trusts: Sequence[str] | None = None,
-        sends_rows: bool = False,
-        secret: bytes = b"",
+        private_training: PrivateTraining | None,
+        least_alpha: float,
     ) -> None:
-        self.name, self._where = name, f"party {name!r}"
-        self._prototype = prototype
-        self.kind: Kind = prototype.abilities.kind
-        self.trusts = None if trusts is None else tuple(trusts)
-        self.sends_rows = sends_rows
-        self.secret = secret
-        """Mixed into its random streams; it leaves with nothing."""
-        self.chooser: Chooser | None = None
-        """Chooses between its model trained alone and the taught one; ``None`` for the taught one."""
-        self.least_alpha = 0.0
-        """The least weight of its private rows in a refit, whatever is asked for."""
-        self.private_training: PrivateTraining | None = None
-        """Training that takes the place of its own on private rows; ``None`` for its own."""
-        self.schema: Schema | None = None
-        """What the columns of its rows are, where they are a table's."""
-        self.outcome: Outcome | None = None
-        """What its classes are bins of; ``None`` where they are classes."""
-        self.public: Public | None = None
-        self.agreement: Agreement | None = None
-        self.history = ""
-        """Digest of all that its answers depend on and that the coordinator chose; once it has joined."""
-        self.memory: dict[str, Array] = {}
-        """Arrays that it remembers from round to round, for itself or a protocol; part of its state."""
-        self._changes = 0
+        self._make, self.scores, self.chooser = make, scores, chooser
+        self.rows, self.private_training = scores.rows, private_training
+        self.agreement, self.public = scores.rows.agreement, scores.rows.public
+        self._where = f"party {scores.rows.party!r}"
+        self._least_alpha = least_alpha
+        self._outcome = outcome_of(self.agreement.outcome)
+        self.learner = learner
+        self.memory = Memory()
+        self.history = TaskHistory(self.agreement, self.public)
+        self.changes = 0
+        """Number of changes of the model."""
         self._public_outputs: dict[tuple[str, bool, int], Array] = {}
-        self._train: tuple[Array, Array]
-        self._held_out: tuple[Array, Array]
-        self.scores: Scores
 
-    def begin(self, agreement: Agreement) -> None:
-        """Begin anew with an untrained model of the agreed number of outputs."""
-        self.agreement, self.history = agreement, beginning(agreement, self.public)
-        self.learner: Learner = self.untrained()
-        self.model_changed()
+    def renewed(self) -> Trainer:
+        """Give an untrained trainer of the same rows, which trains on private rows in the usual way."""
+        make, least = self._make, self._least_alpha
+        chooser = None if self.chooser is None else Chooser(self.chooser.purpose, self.scores)
+        return Trainer(make(), make, self.scores, chooser, private_training=None, least_alpha=least)
 
-    @property
-    def prototype(self) -> Learner:
-        """Its untrained learner."""
-        return self._prototype
-
-    def set_private_training(self, training: PrivateTraining | None) -> None:
-        """Have its model trained on private rows in another way; ``None`` for its own."""
+    def use_private_training(self, training: PrivateTraining | None) -> None:
+        """Train on private rows in another way from now on; ``None`` for the usual one."""
         self.private_training = training
 
-    def remember(self, task: object) -> None:
-        """Add a task to its history, before it runs.
-
-        Without an agreement, or in a federation too large for secure sums, it has none.
-        """
-        if self.agreement is not None and self.agreement.summed:
-            self.history = continued(self.history, task)
-
-    def forget(self) -> None:
-        """Take on a history that no other party has, because it is not known what its answers depend on."""
-        self.history = unknown()
-
-    def stream(self, round: int, purpose: str) -> np.random.Generator:
-        """Random numbers for one purpose in one round
-        (:func:`consilience.core.numerics.randomness.stream`)."""
-        assert self.agreement is not None
-        return stream(self.agreement.seed, self.name, round, purpose, secret=self.secret)
+    def untrained(self) -> Learner:
+        """Make an untrained learner of the agreed number of outputs."""
+        return self._make()
 
     def model_changed(self) -> None:
-        """Note that the model is another one: earlier predictions on the public rows no longer hold."""
-        self._changes += 1
+        """Note that the model has changed, so that earlier predictions on the public rows no longer hold."""
+        self.changes += 1
 
     def changing(self) -> Learner:
-        """The learner, to be fitted or loaded; noted as changed."""
+        """Give the learner to be fitted or loaded, and note that it changes."""
         if self.private_training is None:
-            self.memory.pop(WITH_NOISE, None)
+            self.memory.drop(WITH_NOISE)
         self.model_changed()
         return self.learner
 
+    def replace(self, learner: Learner) -> None:
+        """Take another learner in the place of the present one."""
+        self.learner = learner
+        self.model_changed()
+
     @property
     def rare(self) -> tuple[str, ...]:
-        """Remarks on classes of fewer training rows than a leaf of its model's trees; once it has joined."""
-        if self.agreement is None or not self.agreement.classes or self.outcome is not None:
+        """Remarks on classes with fewer training rows than a leaf of the model's trees needs."""
+        if not self.agreement.classes or self._outcome is not None:
             return ()
-        least = self._prototype.least_leaf
-        both = zip(self.agreement.classes, self._train[1].sum(axis=0).astype(int), strict=True)
+        least = self.learner.least_leaf
+        both = zip(self.agreement.classes, self.rows.train[1].sum(axis=0).astype(int), strict=True)
         return tuple(
             f"it trains on {rows:,} row{'s' if rows > 1 else ''} of class {name!r}, and a leaf of its "
             f"model's trees holds {least} or more, so that it may never answer with that class: lower its "
@@ -148,19 +152,9 @@ class Training:
         )
 
     @property
-    def trained(self) -> bool:
-        """True if it has a trained model."""
-        return self.learner.fitted
-
-    @property
-    def training(self) -> tuple[Array, Array]:
-        """The private rows that are trained on: inputs ``(n, ...)`` and targets ``(n, n_outputs)``."""
-        return self._train
-
-    @property
     def labels(self) -> Array:
         """The private labels that are trained on, as rows of outputs, shape ``(n, n_outputs)``."""
-        return self._train[1]
+        return self.rows.train[1]
 
     def model(self) -> Model:
         """A copy of the trained model, or of the two that it mixes, to keep and predict with."""
@@ -176,17 +170,16 @@ class Training:
 
     def _model(self, of: Callable[[Learner], Learner]) -> Model:
         """The model as it stands, made of learners that a function gives."""
-        assert self.agreement is not None
         chooser, classes = self.chooser, self.agreement.classes
         if chooser is None or chooser.alone is None or not chooser.choices:
-            return Model(of(self.learner), classes, self.outcome)
+            return Model(of(self.learner), classes, self._outcome)
         return MixedModel(
             of(self.learner),
             classes,
             alone=of(chooser.alone),
             choices=chooser.choices,
             region=chooser.region if chooser.choices[-1].asks_region else None,
-            outcome=self.outcome,
+            outcome=self._outcome,
         )
 
     def outputs(self, kind: str, *, calibrated: bool = False) -> Array:
@@ -199,13 +192,12 @@ class Training:
             calibrated: correct them by the calibration rows
                 (:class:`~consilience.core.numerics.calibration.Calibration`); not for values.
         """
-        assert self.public is not None
         if self.private_training is not None:
             self.private_training.check_trained()
-        key = kind, calibrated, self._changes
+        key = kind, calibrated, self.changes
         if key not in self._public_outputs:
             if calibrated:
-                raw, (X, targets) = self.outputs("logits"), self._held_out
+                raw, (X, targets) = self.outputs("logits"), self.rows.held_out
                 known = self.learner.logits(X) if len(X) else targets
                 found = Calibration.fit(known, targets).of(raw)
                 found = found if kind == "logits" else softmax(found, axis=1)
@@ -213,7 +205,7 @@ class Training:
                 ask = self.learner.logits if kind == "logits" else self.learner.predict
                 found = ask(self.public.X)
             kept = self._public_outputs.items()
-            current = {one: values for one, values in kept if one[2] == self._changes}
+            current = {one: values for one, values in kept if one[2] == self.changes}
             self._public_outputs = current | {key: found}
         return self._public_outputs[key]
 
@@ -231,45 +223,26 @@ class Training:
             return
         if self.learner.fitted and not self.learner.abilities.incremental:
             return
-        X, targets = self._train
+        X, targets = self.rows.train
         if not len(X):
             raise InvalidInput("it learns only: it has no labels to train on", where=self._where)
         self.changing().fit(
             X,
             targets,
-            rng=self.stream(round, "fit"),
-            validation=self._validation,
+            rng=self.rows.stream(round, "fit"),
+            validation=self.rows.validation,
             phase="private" if self.learner.fitted else "first",
         )
 
-    def distill(
-        self,
-        round: int,
-        targets: Array,
-        alpha: float,
-        taught: Array | None = None,
-        *,
-        free_alpha: bool = False,
-        share: float | None = None,
-        chooses: bool = True,
-    ) -> tuple[str, ...]:
-        """Stage 2: train towards the teacher on the public rows, and choose how to mix what comes of it.
+    def distill(self, teaching: Teaching) -> tuple[str, ...]:
+        """Stage 2: train towards the teacher on the public rows, and choose how to mix the two models.
 
-        An incremental learner goes on from where it is, on the public rows. One that starts anew refits
+        An incremental learner continues from where it is, on the public rows. One that starts anew refits
         on private plus public rows, weighted ``alpha / N`` and ``(1 - alpha) / N_p`` a row, the weights
         of Park et al. 2023, scaled so that they sum to ``N + N_p``.
 
         Args:
-            round: the round, for the random stream.
-            targets: the teacher, shape ``(n_public, n_outputs)``.
-            alpha: the weight of the private rows in (0, 1); it is :attr:`least_alpha` at least.
-            taught: which public rows to train on, shape ``(n_public,)``, bool; all by default, and where
-                it is none the model stays as it is.
-            free_alpha: whether the party may take a larger weight, which it tries when it is first taught
-                and keeps, and may leave a model that starts anew as it is while the teacher stands still.
-            share: weight of own rows among everyone's, for the purpose ``"everyone"``; ``alpha`` by default.
-            chooses: whether it chooses how to mix what it has learned with its model alone; a model that
-                all will hold is taught as it is.
+            teaching: the teacher, and how to be taught by it.
 
         Returns:
             Notes for the ledger.
@@ -277,54 +250,79 @@ class Training:
         Raises:
             InvalidInput: the teacher has another shape, or its values are in another unit than its own.
         """
-        assert self.public is not None
         if isinstance(self.learner, FixedLearner):
             return ("it is frozen, and is not taught",)
-        expected = (len(self.public), self.learner.n_outputs)
+        lesson = self._lesson(teaching)
+        if not len(lesson.public):
+            return ("no public row is taught: the model stays as it is",)
+        chooser = self.chooser if teaching.chooses else None
+        if chooser is not None:
+            self._keep_alone(chooser, teaching.round)
+            if self._stands_still(chooser, teaching, lesson):
+                return ()
+        return self._taught(chooser, teaching, lesson)
+
+    def _lesson(self, teaching: Teaching) -> Lesson:
+        """Check a teacher, and select the public rows that are taught."""
+        targets, taught, public = teaching.targets, teaching.taught, self.public.X
+        expected = (len(public), self.learner.n_outputs)
         if targets.shape != expected:  # what else may be wrong with them the learner checks
             raise InvalidInput(
                 f"the teacher has shape {targets.shape}, expected {expected}", where=self._where
             )
         targets = np.array(targets, dtype=np.float64)  # a copy: others are taught by them too
-        if chooses:
+        if teaching.chooses:
             self._check_unit(targets)
-        public = self.public.X
-        if taught is not None:
-            if taught.dtype != bool or taught.shape != expected[:1]:
-                raise InvalidInput(
-                    f"rows that are taught have shape {taught.shape} and type {taught.dtype}, expected "
-                    f"{expected[:1]} and bool",
-                    where=self._where,
-                )
-            if not taught.any():
-                return ("no public row is taught: the model stays as it is",)
-            public, targets = public[taught], targets[taught]
-        chooser, abilities = self.chooser if chooses else None, self.learner.abilities
-        if chooser is not None and chooser.alone is None:
+        if taught is None:
+            return Lesson(teaching.round, public, targets)
+        if taught.dtype != bool or taught.shape != expected[:1]:
+            raise InvalidInput(
+                f"rows that are taught have shape {taught.shape} and type {taught.dtype}, expected "
+                f"{expected[:1]} and bool",
+                where=self._where,
+            )
+        return Lesson(teaching.round, public[taught], targets[taught])
+
+    def _keep_alone(self, chooser: Chooser, round: int) -> None:
+        """Keep the model trained alone, before it is first taught."""
+        if chooser.alone is None:
             if not self.learner.fitted:
                 self.fit_private(round)
             chooser.alone = copy.deepcopy(self.learner)
-        if chooser is not None and free_alpha and taught is None and not abilities.incremental:
-            before, last = self.memory.get("teacher"), chooser.choices[-1:]
-            if last and before is not None and stands_still(before, targets, self.kind):
-                chooser.choices.append(replace(last[0], round=round))
-                return ()
-            self.memory["teacher"] = targets.astype(np.float32)
-        lesson, share = Lesson(round, public, targets), alpha if share is None else share
-        notes: tuple[str, ...] = ()
-        if abilities.incremental or not len(self._train[0]):
+
+    def _stands_still(self, chooser: Chooser, teaching: Teaching, lesson: Lesson) -> bool:
+        """Keep a model that would be refitted to much the same teacher, and the last choice with it."""
+        refits = not self.learner.abilities.incremental
+        if not (teaching.free_alpha and teaching.taught is None and refits):
+            return False
+        before, last = self.memory.get("teacher"), chooser.choices[-1:]
+        kind = self.agreement.kind
+        if last and before is not None and stands_still(before, lesson.targets, kind):
+            chooser.choices.append(replace(last[0], round=lesson.round))
+            return True
+        self.memory.keep(teacher=lesson.targets.astype(np.float32))
+        return False
+
+    def _taught(
+        self, chooser: Chooser | None, teaching: Teaching, lesson: Lesson
+    ) -> tuple[str, ...]:
+        """Fit the model to a lesson, and choose how it is mixed with the model alone; return notes."""
+        alpha, abilities = teaching.alpha, self.learner.abilities
+        share = alpha if teaching.share is None else teaching.share
+        notes = tuple[str, ...]()
+        if abilities.incremental or not len(self.rows.train[0]):
             self.changing().fit(
                 lesson.public,
                 lesson.targets,
-                rng=self.stream(round, "distill"),
-                weights=self._importance(lesson, taught),
+                rng=self.rows.stream(lesson.round, "distill"),
+                weights=self._importance(lesson, teaching.taught),
                 phase="distill" if self.learner.fitted else "first",
             )
         elif abilities.sample_weight:
-            if alpha < self.least_alpha:
-                notes = (f"private rows weigh {self.least_alpha:g}, its least, and not {alpha:g}",)
-                alpha = self.least_alpha
-            if chooser is not None and free_alpha:
+            if alpha < self._least_alpha:
+                notes = (f"private rows weigh {self._least_alpha:g}, its least, and not {alpha:g}",)
+                alpha = self._least_alpha
+            if chooser is not None and teaching.free_alpha:
                 self._refit_with_best_alpha(chooser, lesson, alpha, share)
                 return notes
             self._refit(self.changing(), lesson, alpha)
@@ -332,15 +330,17 @@ class Training:
             notes = ("the model takes no row weights: private and public rows count alike",)
             self._refit(self.changing(), lesson, None)
         if chooser is not None:
-            used = alpha if abilities.sample_weight and not abilities.incremental else None
-            choice, _ = chooser.choose(self.learner, lesson, alpha=used, share=share)
+            weighted = abilities.sample_weight and not abilities.incremental
+            choice, _ = chooser.choose(
+                self.learner, lesson, alpha=alpha if weighted else None, share=share
+            )
             chooser.choices.append(choice)
         return notes
 
     def _check_unit(self, targets: Array) -> None:
         """Raise ``InvalidInput`` if a teacher's values are in another unit than those of the own model."""
-        own = self._train[1]
-        if self.kind != "regression" or not self.learner.fitted or not len(own):
+        own = self.rows.train[1]
+        if self.agreement.kind != "regression" or not self.learner.fitted or not len(own):
             return
         answers = self.outputs("values")
         if not same_size(answers, own):  # a model that says little of the unit
@@ -355,18 +355,18 @@ class Training:
     def _importance(self, lesson: Lesson, taught: Array | None) -> Array | None:
         """Weights of the public rows for a party without labels; ``None`` for others, and where all are 1."""
         abilities = self.learner.abilities
-        if len(self._train[0]) or abilities.incremental or not abilities.sample_weight:
+        if len(self.rows.train[0]) or abilities.incremental or not abilities.sample_weight:
             return None
         weights = self.scores.importance()
         if weights is None:
             return None
         weights = weights if taught is None else weights[taught]
-        rng = partial(self.stream, lesson.round)
+        rng = partial(self.rows.stream, lesson.round)
         return weights_that_serve(self.untrained, lesson, weights, rng)
 
     def _refit(self, learner: Learner, lesson: Lesson, alpha: float | None) -> None:
         """Fit a learner anew to private and public rows; ``alpha`` is ``None`` where it takes no weights."""
-        X, private = self._train
+        X, private = self.rows.train
         n, n_public = len(X), len(lesson.public)
         weights: Array | None = None
         if alpha is not None:
@@ -375,9 +375,9 @@ class Training:
         learner.fit(
             np.concatenate([X, lesson.public]),
             np.concatenate([private, lesson.targets]),
-            rng=self.stream(lesson.round, "distill"),
+            rng=self.rows.stream(lesson.round, "distill"),
             weights=weights,
-            validation=self._validation,
+            validation=self.rows.validation,
             phase="distill",
         )
 
@@ -425,18 +425,18 @@ class Training:
         Returns:
             Number and size of the steps that were made.
         """
-        X, targets = self._train
+        X, targets = self.rows.train
         return self._changing_parameters().fit_corrected(
             X,
             targets,
-            rng=self.stream(round, "fit"),
+            rng=self.rows.stream(round, "fit"),
             correction=GradientCorrection(strength, correction),
-            validation=self._validation,
+            validation=self.rows.validation,
         )
 
     def predict_private(self) -> Array:
         """Predict the private rows that are trained on with the own model, shape ``(n, n_outputs)``."""
-        return self.learner.predict(self._train[0])
+        return self.learner.predict(self.rows.train[0])
 
     def fit_on_mixed_targets(
         self, round: int, predictions: Array, label_weight: float, *, warm_start: bool = False
@@ -451,32 +451,18 @@ class Training:
             label_weight: the weight of the private labels in [0, 1].
             warm_start: go on from the own model, if its kind trains incrementally; else train a new one.
         """
-        X, y = self._train
-        goes_on = warm_start and self.trained and self.learner.abilities.incremental
+        X, y = self.rows.train
+        goes_on = warm_start and self.learner.fitted and self.learner.abilities.incremental
         new = copy.deepcopy(self.learner) if goes_on else self.untrained()
         new.fit(
             X,
             label_weight * y + predictions,
-            rng=self.stream(round, "fit"),
-            validation=self._validation,
+            rng=self.rows.stream(round, "fit"),
+            validation=self.rows.validation,
             phase="first",
         )
-        self.learner = new
-        self.model_changed()
+        self.replace(new)
 
     def _changing_parameters(self) -> Parametric:
         """The learner of a party that exchanges parameters; noted as changed."""
         return cast(Parametric, self.changing())  # checked where its parameters were asked for
-
-    def untrained(self) -> Learner:
-        """A new model of the agreed number of outputs."""
-        assert self.agreement is not None
-        learner = copy.deepcopy(self._prototype)
-        learner.bind(self.agreement.outputs, self.schema)
-        learner.ordered = self.outcome is not None
-        return learner
-
-    @property
-    def _validation(self) -> tuple[Array, Array] | None:
-        """The calibration rows, if there are any."""
-        return self._held_out if len(self._held_out[0]) else None

@@ -11,7 +11,7 @@ from consilience.core.messages.base import Form, checked_forms
 from consilience.core.messages.message import REGISTRY
 from consilience.core.messages.replies import Replies
 from consilience.core.messages.schema import Agreement
-from consilience.core.party.party import Party
+from consilience.core.party.view import PartyView
 from consilience.core.registry import registered_modules
 from consilience.core.tasks.requests import Stage
 
@@ -46,7 +46,7 @@ class Task(ABC):
         ):
             round: int
 
-            def run(self, party: Party) -> RowCount: ...
+            def run(self, party: PartyView) -> RowCount: ...
 
     Attributes:
         reply_type: the message that ``run`` replies with.
@@ -107,10 +107,10 @@ class Task(ABC):
         return not self.keeps_model
 
     @abstractmethod
-    def run(self, party: Party) -> Any:
+    def run(self, party: PartyView) -> Any:
         """Run the task at the party, and make the reply."""
 
-    def releases(self, party: Party) -> tuple[Any, ...]:
+    def releases(self, party: PartyView) -> tuple[Any, ...]:
         """List what ``run`` costs the party, for the stages of its outbox: releases of a privacy accountant.
 
         A budget that is spent refuses them before anything runs. A reply whose kind is ``"charged"`` leaves a

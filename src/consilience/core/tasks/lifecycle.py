@@ -12,14 +12,11 @@ from consilience.core.messages.base import check_reach
 from consilience.core.messages.columns import Schema
 from consilience.core.messages.message import message
 from consilience.core.messages.replies import Description, Metrics, Receipt
-from consilience.core.messages.schema import VERSION, Agreement, Public
+from consilience.core.messages.schema import Agreement, Public
 from consilience.core.numerics.feature_space import count_features
-from consilience.core.party.party import Party
+from consilience.core.party.view import PartyView
 from consilience.core.tasks.base import Task
-from consilience.core.validation.arrays import Array, same_rows
-
-_LOOKED_AT = 200
-"""Test rows that are looked for among the public rows, at most."""
+from consilience.core.validation.arrays import Array
 
 
 @message
@@ -35,27 +32,9 @@ class Describe(
         """No: it changes nothing, and parties are not all asked equally often."""
         return False
 
-    def run(self, party: Party) -> Description:
+    def run(self, party: PartyView) -> Description:
         """Describe the party."""
-        return Description(
-            party=party.name,
-            kind=party.kind,
-            classes=party.classes,
-            outputs=party.targets,
-            soft_targets=party.how_soft_targets,
-            fewest_classes=party.fewest_classes,
-            tested=party.test is not None,
-            row=party.row,
-            version=VERSION,
-            public=party.public_digests,
-            takes_public=party.max_public_bytes,
-            metrics=party.most_measurements,
-            ratios=party.ratios,
-            labelled=party.labelled,
-            frozen=party.frozen,
-            outcome="" if party.outcome is None else party.outcome.key,
-            target_key=party.target_key,
-        )
+        return party.describe()
 
 
 @message
@@ -143,20 +122,22 @@ class TakePublic(
             )
         return public
 
-    def rows_for(self, party: Party) -> Public:
+    def rows_for(self, party: PartyView) -> Public:
         """Read the rows for a party, before they are compared with its own.
 
         Raises:
-            InvalidInput: it has rows of its own choice.
+            InvalidInput: the party has public rows of its own.
             KnowledgeRefused: they are no public rows, others than the digest names, or of another kind.
         """
-        party.check_takes_public()
-        texts = party.X.dtype.kind in "UO"
-        if len(party.X) and (self.lengths is None) == texts:  # before texts are made of bytes
+        party.rules.public.check_sent(party.name)
+        X = party.rows.X
+        if len(X) and (self.lengths is None) == (
+            X.dtype.kind in "UO"
+        ):  # before texts are made of bytes
             raise KnowledgeRefused("private and public data: one is text, the other numbers")
         return self.rows()
 
-    def run(self, party: Party) -> Receipt:
+    def run(self, party: PartyView) -> Receipt:
         """Check the rows against the party's own, and take them."""
         party.take_public(self.rows_for(party))
         return Receipt(party=party.name, round=self.round)
@@ -210,15 +191,9 @@ class Join(
     agreement: Agreement
     round: int = 0
 
-    def run(self, party: Party) -> Receipt:
+    def run(self, party: PartyView) -> Receipt:
         """Check the agreement against the party's own data, and join."""
-        party.join(self.agreement)
-        notes = (*party.notes, *party.rare) if party.overlap else ()
-        # A party whose rows must not overlap leaves them out, and says nothing of how many there are.
-        if party.overlap and party.test is not None and party.public is not None:
-            some = party.test[0][:: -(-len(party.test[0]) // _LOOKED_AT)]
-            if len(party.public) and same_rows(some, party.public.X).mean() > 0.5:
-                notes += ("most of its test rows are public rows too, on which it is taught",)
+        notes = party.join(self.agreement)
         return Receipt(party=party.name, round=self.round, notes=notes)
 
 
@@ -236,7 +211,7 @@ class Evaluate(
 
     round: int
 
-    def run(self, party: Party) -> Metrics:
+    def run(self, party: PartyView) -> Metrics:
         """Compute accuracy and log loss, or squared error."""
         rows, values = party.evaluate()
         return Metrics(party=party.name, round=self.round, rows=rows, values=values)
@@ -261,10 +236,9 @@ class Checkpoint(
     round: int
     previous: int = 0
 
-    def run(self, party: Party) -> Receipt:
+    def run(self, party: PartyView) -> Receipt:
         """Write the state whole or not at all; the one before is kept until the next one is written."""
-        party.save(checkpoint_name(self.round))
-        party.keep({checkpoint_name(self.round), checkpoint_name(self.previous)})
+        party.save(checkpoint_name(self.round), keep=checkpoint_name(self.previous))
         return Receipt(party=party.name, round=self.round)
 
 
@@ -281,7 +255,7 @@ class Restore(
 
     round: int
 
-    def run(self, party: Party) -> Receipt:
+    def run(self, party: PartyView) -> Receipt:
         """Load the model and the memory of that round, bit for bit."""
         party.restore(checkpoint_name(self.round))
         return Receipt(party=party.name, round=self.round)

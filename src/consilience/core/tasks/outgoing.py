@@ -29,7 +29,7 @@ from consilience.core.errors import (
     visible,
 )
 from consilience.core.messages.replies import Failure
-from consilience.core.party.party import Party
+from consilience.core.party.view import PartyView
 from consilience.core.tasks.base import Task
 from consilience.core.tasks.foreign_errors import without_foreign_words
 from consilience.core.tasks.requests import StagedReplies, StagedTasks
@@ -51,7 +51,7 @@ Outcome = tuple[Any, ...] | Failure
 T = TypeVar("T")
 
 
-def answer(party: Party, tasks: Sequence[Task]) -> Outcome:
+def answer(party: PartyView, tasks: Sequence[Task]) -> Outcome:
     """Run the tasks of a request at a party.
 
     Args:
@@ -62,7 +62,7 @@ def answer(party: Party, tasks: Sequence[Task]) -> Outcome:
         All that leaves: a reply for each task, or these as the request's headers have them
         (:class:`.StagedReplies`), or the failure of the first that went wrong.
     """
-    party.trouble = ""
+    party.outbox.withhold("")
     try:
         if not isinstance(tasks, StagedTasks):
             return _replies(party, tasks)
@@ -78,7 +78,7 @@ def answer(party: Party, tasks: Sequence[Task]) -> Outcome:
 
 
 def reply_of(
-    party: Party, tasks: Sequence[Task], write: Callable[[Sequence[object]], T]
+    party: PartyView, tasks: Sequence[Task], write: Callable[[Sequence[object]], T]
 ) -> tuple[Outcome, T]:
     """Have a party run tasks, and write its answer; one that cannot be written is a failure of the party.
 
@@ -97,29 +97,28 @@ def reply_of(
         return failure, write([failure])
 
 
-def _failed(party: Party, error: Exception) -> Failure:
+def _failed(party: PartyView, error: Exception) -> Failure:
     """The failure that leaves a party; the party keeps the words that do not."""
     failure = failure_of(
-        party.name, error, discreet=party.outbox.discreet, trusted=not party.discreet
+        party.name, error, discreet=party.outbox.discreet, trusted=not party.rules.redact_errors
     )
-    party.trouble = withheld(error, failure) or party.trouble
+    party.outbox.withhold(withheld(error, failure) or party.outbox.withheld)
     return failure
 
 
-def _replies(party: Party, tasks: Sequence[Task]) -> tuple[Any, ...]:
+def _replies(party: PartyView, tasks: Sequence[Task]) -> tuple[Any, ...]:
     """Run tasks, and make what may leave of their replies; a budget that lacks refuses before the first."""
     party.outbox.before(party, tasks)
     agreed, replies = party.agreement, []
     for task in tasks:
-        if task.remembered:
-            party.remember(task)  # before it runs: joining and restoring set the history
+        if task.remembered and party.agreement is not None:
+            party.trainer.history.add(task)  # before it runs: joining and restoring set the history
         try:
             replies.append(party.outbox.outgoing(task, agreed, partial(task.run, party)))
         except BaseException:
-            if (
-                task.remembered
-            ):  # it may have changed the model in part, as it did at no other party
-                party.forget()
+            if task.remembered and party.agreement is not None:
+                # It may have changed the model in part, as it did at no other party.
+                party.trainer.history.forget()
             raise
     return tuple(replies)
 

@@ -8,7 +8,8 @@ from consilience.core.errors import InvalidInput
 from consilience.core.messages.message import message
 from consilience.core.messages.replies import Predictions, Receipt
 from consilience.core.messages.schema import PRECISION, OutputKind
-from consilience.core.party.party import Party
+from consilience.core.party.trainer import Teaching
+from consilience.core.party.view import PartyView
 from consilience.core.tasks.base import Task
 from consilience.core.validation.arrays import Array
 from consilience.core.validation.numbers import check_number
@@ -27,14 +28,16 @@ class FitPrivate(
 
     round: int
 
-    def releases(self, party: Party) -> tuple[Any, ...]:
+    def releases(self, party: PartyView) -> tuple[Any, ...]:
         """List the training, if it is with noise."""
-        return () if party.private_training is None else party.private_training.costs()
+        if party.agreement is None or party.trainer.private_training is None:
+            return ()
+        return party.trainer.private_training.costs()
 
-    def run(self, party: Party) -> Receipt:
+    def run(self, party: PartyView) -> Receipt:
         """Train: stage 1 of the round."""
-        with party.keeping_to_itself():
-            party.fit_private(self.round)
+        with party.outbox.suppressing_errors():
+            party.trainer.fit_private(self.round)
         return Receipt(party=party.name, round=self.round)
 
 
@@ -62,16 +65,16 @@ class PredictPublic(
         if self.calibrated and self.outputs == "values":
             raise InvalidInput("values are not calibrated", where=type(self).__name__)
 
-    def run(self, party: Party) -> Predictions:
+    def run(self, party: PartyView) -> Predictions:
         """Predict, in the precision of the outputs' kind."""
-        assert party.agreement is not None
+        agreed = party.trainer.agreement
         return Predictions(
             party=party.name,
             round=self.round,
             kind=self.outputs,
-            classes=party.agreement.classes,
-            public=party.agreement.public,
-            values=party.outputs(self.outputs, calibrated=self.calibrated).astype(
+            classes=agreed.classes,
+            public=agreed.public,
+            values=party.trainer.outputs(self.outputs, calibrated=self.calibrated).astype(
                 PRECISION[self.outputs]
             ),
         )
@@ -109,16 +112,12 @@ class Distill(
         if self.share is not None:
             check_number("share", self.share, at_least=0, at_most=1, where=type(self).__name__)
 
-    def run(self, party: Party) -> Receipt:
+    def run(self, party: PartyView) -> Receipt:
         """Train towards the teacher: stage 2 of the round."""
         notes: tuple[str, ...] = ()
-        with party.keeping_to_itself():
-            notes = party.distill(
-                self.round,
-                self.targets,
-                self.alpha,
-                self.taught,
-                free_alpha=self.free_alpha,
-                share=self.share,
-            )
+        teaching = Teaching(
+            self.round, self.targets, self.alpha, self.taught, self.free_alpha, self.share
+        )
+        with party.outbox.suppressing_errors():
+            notes = party.trainer.distill(teaching)
         return Receipt(party=party.name, round=self.round, notes=notes)

@@ -24,9 +24,9 @@ from consilience.core.messages.scores import (
     RowCount,
     Score,
 )
-from consilience.core.party.party import Party
 from consilience.core.party.row_scores import COMPARED_SETS
 from consilience.core.party.shared_space import public_features as features_of
+from consilience.core.party.view import PartyView
 from consilience.core.registry import registered_object
 from consilience.core.tasks.base import Task, task_types
 from consilience.core.validation.arrays import Array
@@ -36,14 +36,14 @@ S = TypeVar("S", bound=PublicScores)
 T = TypeVar("T", bound=Task)
 
 
-def of_rows(run: Callable[[T, Party], S]) -> Callable[[T, Party], S]:
+def of_rows(run: Callable[[T, PartyView], S]) -> Callable[[T, PartyView], S]:
     """Wrap the ``run`` of a score: a party without rows of its own replies zeros, marked as absent."""
 
     @wraps(run)
-    def replied(task: T, party: Party) -> S:
-        if party.labelled:
+    def replied(task: T, party: PartyView) -> S:
+        if party.rows.labelled:
             return run(task, party)
-        agreement, kind = party.scores.agreement, cast(type[S], task.reply_type)
+        agreement, kind = party.trainer.agreement, cast(type[S], task.reply_type)
         columns, _ = kind.form(agreement.kind, agreement.outputs)
         return scored(kind, task, party, np.zeros((agreement.rows, *columns)), absent=True)
 
@@ -87,9 +87,11 @@ class ScorePublic(
     round: int
 
     @of_rows
-    def run(self, party: Party) -> LogDensities:
+    def run(self, party: PartyView) -> LogDensities:
         """Compute one log-density for each public row."""
-        values, notes = party.scores.log_density(party.learner.logits, party.outputs("logits"))
+        values, notes = party.trainer.scores.log_density(
+            party.trainer.learner.logits, party.trainer.outputs("logits")
+        )
         return scored(LogDensities, self, party, values, notes=notes)
 
 
@@ -124,13 +126,13 @@ class ComparePublic(
         check_number("ridge", self.ridge, above=0, where=type(self).__name__)
 
     @of_rows
-    def run(self, party: Party) -> DensityRatios:
+    def run(self, party: PartyView) -> DensityRatios:
         """Compute one number for each public row and class, from inputs alone: the same in every round."""
         if self.estimator == "kernel":
-            values = party.scores.density_ratios(self.ridge, calibration=self.calibration)
+            values = party.trainer.scores.density_ratios(self.ridge, calibration=self.calibration)
         else:
             ratios = registered_object("consilience.density_ratios", self.estimator)
-            values = ratios(party.scores, calibration=self.calibration)
+            values = ratios(party.trainer.scores, calibration=self.calibration)
         return scored(DensityRatios, self, party, values)
 
 
@@ -149,9 +151,9 @@ class CompareCoarsely(
     round: int
 
     @of_rows
-    def run(self, party: Party) -> CoarseRatios:
+    def run(self, party: PartyView) -> CoarseRatios:
         """Compute one number for each public row and class, the same in every round and for every seed."""
-        values, question = party.scores.coarse_ratios(party.coarseness)
+        values, question = party.trainer.scores.coarse_ratios()
         party.outbox.note(COMPARED_SETS, question)
         return scored(CoarseRatios, self, party, values)
 
@@ -170,11 +172,11 @@ class CountRows(
 
     round: int
 
-    def run(self, party: Party) -> RowCount:
+    def run(self, party: PartyView) -> RowCount:
         """Count them."""
-        if not party.labelled:
+        if not party.rows.labelled:
             return RowCount(party=party.name, round=self.round, rows=1, absent=True)
-        return RowCount(party=party.name, round=self.round, rows=party.train_rows)
+        return RowCount(party=party.name, round=self.round, rows=party.trainer.rows.train_rows)
 
 
 def public_features(public: Public, agreement: Agreement) -> Array:
@@ -205,9 +207,9 @@ class CompareInputs(
         check_number("ridge", self.ridge, above=0, where=type(self).__name__)
 
     @of_rows
-    def run(self, party: Party) -> InputRatios:
+    def run(self, party: PartyView) -> InputRatios:
         """Compute one number for each public row, the same in every round."""
-        return scored(InputRatios, self, party, party.scores.input_ratios(self.ridge))
+        return scored(InputRatios, self, party, party.trainer.scores.input_ratios(self.ridge))
 
 
 @message
@@ -224,15 +226,15 @@ class SumCalibration(
 
     round: int
 
-    def run(self, party: Party) -> CalibrationSums:
+    def run(self, party: PartyView) -> CalibrationSums:
         """Sum up classes, or counts and values, at each public row: the same in every round."""
-        values, notes = party.scores.calibration_sums()
+        values, notes = party.trainer.scores.calibration_sums()
         return scored(CalibrationSums, self, party, values, notes=notes)
 
 
-def scored(kind: type[S], task: Task, party: Party, values: Array, **more: Any) -> S:
+def scored(kind: type[S], task: Task, party: PartyView, values: Array, **more: Any) -> S:
     """Make the reply that holds these scores."""
-    agreement = party.scores.agreement
+    agreement = party.trainer.agreement
     if kind.per_class:
         more["classes"] = agreement.classes
     _, precision = kind.form(agreement.kind, agreement.outputs)

@@ -101,14 +101,13 @@ class TableReader(Protocol):
             InvalidInput: they cannot be read.
         """
 
-    def row_source(self, X: Any, test: Any, *, where: str, **reading: Any) -> RowSource | None:
-        """Take a party's inputs and test rows with labels; ``None`` unless the inputs are a table of columns.
+    def row_source(self, X: Any, tests: Any, *, where: str) -> RowSource | None:
+        """Take the inputs and the test inputs of a party; ``None`` unless they are a table of columns.
 
         Args:
-            X: the inputs.
-            test: inputs and labels of test rows, or ``None``.
+            X: the inputs; ``None`` if there are none.
+            tests: inputs of the test rows; ``None`` if there are none.
             where: the party, for errors.
-            **reading: ``rename``, ``units``, ``missing`` and ``unknown`` of :class:`.Party`.
         """
 
     def texts(self, table: Any, *, where: str) -> Array | None:

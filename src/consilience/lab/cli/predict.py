@@ -196,11 +196,11 @@ def of_party(path: Path) -> Kept:
     if session is not None:
         with spec.site(wait=WAIT) as site:
             party = site.party()
-            if party is not None and party.learner.fitted:
+            if party is not None and party.trainer.learner.fitted:
                 return Kept(
-                    model=party.model(),
-                    schema=party.schema,
-                    row_shape=party.X.shape[1:],
+                    model=party.trainer.model(),
+                    schema=party.rows.schema,
+                    row_shape=party.rows.X.shape[1:],
                     scaling=None,
                     about=f"{party.name}, {session.federation or 'its federation'}, round {session.round}",
                     rename=spec.data.rename,

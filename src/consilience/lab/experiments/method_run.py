@@ -141,7 +141,7 @@ class MethodRun:
 
     def _settled(self, party: Party) -> Party:
         """The party, told where in the run folder its files are."""
-        party.home = inside(self._states / file_name(party.name), self.folder)
+        party.keep_states_in(inside(self._states / file_name(party.name), self.folder))
         inside(self._model_folder(party.name), self.folder)
         answers = self.folder / "answers" / f"{file_name(party.name)}.jsonl"
         party.keep_answers(inside(answers, self.folder))

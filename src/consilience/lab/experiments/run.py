@@ -120,7 +120,7 @@ def _warnings(spec: Spec, rehearsal: Rehearsal) -> list[str]:
     """Warn of odd columns, and where the parties know little of the public rows."""
     told = [f"The table: {remark}." for remark in rehearsal.setup.dataset.remarks]
     parties = [] if isinstance(rehearsal.parties, Population) else rehearsal.parties
-    told += [f"{one.name}: {remark}." for one in parties for remark in one.rare][:_RARE]
+    told += [f"{one.name}: {remark}." for one in parties for remark in one.trainer.rare][:_RARE]
     told += [
         f"{late.name} joins after round {late.after}: means of rounds before are without it."
         for late in spec.late
@@ -193,7 +193,7 @@ def rehearse(spec: Spec) -> Rehearsal:
         parties = everyone(spec, setup)
         if seed == spec.seed_list[-1]:
             for party in parties:
-                party.check_saving()
+                party.prototype.check_saving()
         _check_methods(spec, setup, parties, seed)
     return Rehearsal(seed, setup, parties)
 

@@ -16,10 +16,11 @@ from consilience.core.errors import InvalidInput, nearest
 from consilience.core.messages.columns import Schema
 from consilience.core.messages.schema import Public
 from consilience.core.networks import Population
-from consilience.core.numerics.outcomes import Outcome
+from consilience.core.numerics.outcomes import Classes, Outcome
 from consilience.core.numerics.randomness import stream
 from consilience.core.party.party import Party
 from consilience.core.party.personalizer import Purpose
+from consilience.core.party.rules import PartyRules
 from consilience.core.validation.arrays import Array, check_alike, precision_for, same_rows
 from consilience.core.validation.labels import Kind, class_order
 from consilience.core.validation.printing import prints_no_rows
@@ -135,6 +136,7 @@ class SimulatedParties:
             rows = (np.sort(np.concatenate(labelled)),) * len(rows)
         test = self.dataset.X_test, self.labels(self.dataset.y_test)  # one copy for all
         held = dict(zip(self.names, zip(rows, self.own, self.models, strict=True), strict=True))
+        declared = None if budget is None else Classes(self.dataset.classes or ())
 
         def made(name: str) -> Party:
             own, weights, model = held[name]
@@ -143,14 +145,11 @@ class SimulatedParties:
                 make(model.name, **model.options),
                 self.dataset.X[own],
                 self.labels(self.dataset.y[own]) if pooled or model.labels else None,
-                test=test,
-                own=weights,
+                test=(*test, weights),
                 calibration=self.calibration,
-                trusts=self.trusts,
-                sends_rows=model.sends_rows,
                 purpose=self.purpose,
-                outcome=self.outcome,
-                classes=() if budget is None else self.dataset.classes or (),
+                outcome=self.outcome or declared,
+                rules=PartyRules(trusts=self.trusts, sends_rows=model.sends_rows),
             )
             protect(party, budget)
             return party

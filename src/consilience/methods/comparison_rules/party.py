@@ -35,13 +35,15 @@ def log_odds(scores: Scores, reference: str) -> Array:
         space, against, at = common.words, common.public_words, None
         if reference == "generated":
             space, against, at = common.coordinates, _generated(common), common.public
-        codes, others = (np.zeros(len(rows[0]), int) for rows in (scores.train, scores.held_out))
+        codes, others = (
+            np.zeros(len(rows[0]), int) for rows in (scores.rows.train, scores.rows.held_out)
+        )
         odds = membership.log_odds(
-            space(scores.train[0]),
+            space(scores.rows.train[0]),
             codes,
             against,
             _halves(scores),
-            held_out=_unless_empty(space, scores.held_out[0], others),
+            held_out=_unless_empty(space, scores.rows.held_out[0], others),
             at=at,
             balanced=True,
         )
@@ -63,16 +65,16 @@ def logistic_ratios(scores: Scores, *, calibration: bool = False) -> Array:
     Raises:
         InvalidInput: the party does regression, or holds out no rows.
     """
-    X, targets = scores.held_out if calibration else scores.train
-    if scores.agreement.kind == "regression" or not len(X):
+    X, targets = scores.rows.held_out if calibration else scores.rows.train
+    if scores.rows.agreement.kind == "regression" or not len(X):
         raise InvalidInput(
             "there are no classes, or no rows of them, to compare with public rows",
-            where=f"party {scores.party!r}",
+            where=f"party {scores.rows.party!r}",
             mend="Choose a rule that needs no density ratios, such as avg or mean.",
         )
 
     def computed() -> Array:
-        space, (others, theirs) = scores.space.words, scores.held_out
+        space, (others, theirs) = scores.space.words, scores.rows.held_out
         odds = membership.log_odds(
             space(X),
             targets.argmax(axis=1),
@@ -100,7 +102,7 @@ def likeness(scores: Scores, energy: float) -> Array:
     space = scores.space.space
 
     def computed() -> Array:
-        own = space(scores.train[0])
+        own = space(scores.rows.train[0])
         return membership.subspace_likeness(own, space.public, energy=energy)
 
     return scores.once(f"likeness {energy!r}", computed)
@@ -108,7 +110,7 @@ def likeness(scores: Scores, energy: float) -> Array:
 
 def moments(scores: Scores) -> Array:
     """Add up second moments of all rows' features, and of these with targets: ``(d, d + n_outputs)``."""
-    X, targets = scores.rows
+    X, targets = scores.rows.used
     features = scores.space.dense_features(X)
     return np.asarray(features.T @ np.hstack([features, targets]))
 
@@ -125,7 +127,7 @@ def _generated(space: SharedSpace) -> Array:
 
 def _halves(scores: Scores) -> np.random.Generator:
     """Stream that draws which public rows are judged by which classifier."""
-    return stream(scores.agreement.seed, "coordinator", 0, "halves")
+    return stream(scores.rows.agreement.seed, "coordinator", 0, "halves")
 
 
 def _unless_empty(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from consilience.core.messages.message import message
-from consilience.core.party.party import Party
+from consilience.core.party.view import PartyView
 from consilience.core.tasks.base import Task
 from consilience.core.tasks.scores import of_rows, scored
 from consilience.core.validation.numbers import check_number
@@ -43,9 +43,9 @@ class SelectPublic(
         check_number("quantile", self.quantile, at_least=0, below=1, where=type(self).__name__)
 
     @of_rows
-    def run(self, party: Party) -> Selection:
+    def run(self, party: PartyView) -> Selection:
         """Answer yes or no for each public row, the same in every round."""
-        values, notes = party.scores.selection(self.quantile, self.reference)
+        values, notes = party.trainer.scores.selection(self.quantile, self.reference)
         return scored(Selection, self, party, values, notes=notes)
 
 
@@ -69,9 +69,9 @@ class TellApart(
     reference: Literal["public", "generated"]
 
     @of_rows
-    def run(self, party: Party) -> LogOdds:
+    def run(self, party: PartyView) -> LogOdds:
         """Compute one number for each public row, the same in every round."""
-        return scored(LogOdds, self, party, log_odds(party.scores, self.reference))
+        return scored(LogOdds, self, party, log_odds(party.trainer.scores, self.reference))
 
 
 @message
@@ -97,9 +97,9 @@ class MeasureAngles(
         check_number("energy", self.energy, above=0, at_most=1, where=type(self).__name__)
 
     @of_rows
-    def run(self, party: Party) -> SubspaceLikeness:
+    def run(self, party: PartyView) -> SubspaceLikeness:
         """Compute one number for each public row, the same in every round."""
-        return scored(SubspaceLikeness, self, party, likeness(party.scores, self.energy))
+        return scored(SubspaceLikeness, self, party, likeness(party.trainer.scores, self.energy))
 
 
 @message
@@ -121,6 +121,6 @@ class SendMoments(
     round: int
     features: int
 
-    def run(self, party: Party) -> Moments:
+    def run(self, party: PartyView) -> Moments:
         """Compute them of all your rows."""
-        return Moments(party=party.name, round=self.round, values=moments(party.scores))
+        return Moments(party=party.name, round=self.round, values=moments(party.trainer.scores))

@@ -18,7 +18,7 @@ from consilience.core.messages.base import Reply
 from consilience.core.messages.message import message
 from consilience.core.messages.replies import Receipt, SharedModel
 from consilience.core.messages.schema import Agreement, TaskLike
-from consilience.core.party.party import Party
+from consilience.core.party.view import PartyView
 from consilience.core.tasks.base import Task
 from consilience.core.validation.arrays import Array
 from consilience.methods.functional_boosting.boosted import Boosted
@@ -183,7 +183,7 @@ class StartFunction(
     ridge: float
     warm_start: bool = False
 
-    def run(self, party: Party) -> Objective:
+    def run(self, party: PartyView) -> Objective:
         """The objective at 0."""
         learner = _learner(party)
         check_sharing(party, learner.weak)
@@ -193,14 +193,15 @@ class StartFunction(
                 mend="warm_start is for networks: leave it out.",
             )
         learner.start()
-        party.model_changed()
-        party.memory = {"f": np.zeros(party.labels.shape), "round": np.array(self.round)}
+        party.trainer.model_changed()
+        shape = party.trainer.labels.shape
+        party.trainer.memory.replace({"f": np.zeros(shape), "round": np.array(self.round)})
         begun = _objective(party, self.round, self.ridge)
         if not math.isfinite(begun.value):
             raise InvalidInput(
                 "the objective of f = 0 is infinite", mend="Scale the targets, or look at the loss."
             )
-        party.memory["begun"] = np.array(begun.value)
+        party.trainer.memory.keep(begun=np.array(begun.value))
         return begun
 
 
@@ -217,7 +218,7 @@ class CheckTrust(
     round: int
     packages: tuple[str, ...]
 
-    def run(self, party: Party) -> Receipt:
+    def run(self, party: PartyView) -> Receipt:
         """Fails where it does not: the party, or its learner, which reads what it has saved."""
         for package in self.packages:
             if package not in trusted_by(party) or package not in _learner(party).trusts:
@@ -257,21 +258,21 @@ class Descend(
     packages: tuple[str, ...]
     missed: Change | None = None
 
-    def run(self, party: Party) -> WeakLearners:
+    def run(self, party: PartyView) -> WeakLearners:
         """Algorithm 2."""
         if self.missed is not None:
             _change(party, self.missed, self.round - 1)
         learner = _held(party, self.round - 1)
-        X, targets = party.training
+        X, targets = party.trainer.rows.train
         found, g = learner.descend(
             X,
             targets,
-            party.memory["f"],
+            party.trainer.memory["f"],
             step_sizes=self.step_sizes,
             ridge=self.ridge,
             residual=self.residual,
             limit=self.limit,
-            rng=party.stream(self.round, "fit"),
+            rng=party.trainer.rows.stream(self.round, "fit"),
         )
         value = learner.objective(g, targets, self.ridge)
         return WeakLearners(
@@ -305,16 +306,15 @@ class DistillFunction(
     packages: tuple[str, ...]
     missed: Change | None = None
 
-    def run(self, party: Party) -> Student:
+    def run(self, party: PartyView) -> Student:
         """Equation 17."""
         if self.missed is not None:
             _change(party, self.missed, self.round - 1)
         learner = _held(party, self.round - 1)
-        assert party.public is not None
-        X = party.public.X
+        X = party.trainer.public.X
         new = self.change.new_terms(trusted_by(party))
         values = self.change.factor * learner.values(X) + new.predict(X)
-        rng = party.stream(self.round, "distill")
+        rng = party.trainer.rows.stream(self.round, "distill")
         warm = self.warm_start and learner.ensemble is not None
         student = learner.approximated(X, values, rng=rng, warm_start=warm)
         model = shared_model(party, self.round, student)
@@ -340,11 +340,11 @@ class ChangeFunction(
     change: Change
     ridge: float
 
-    def run(self, party: Party) -> Objective:
+    def run(self, party: PartyView) -> Objective:
         """The objective at f^{t+1}, and a note where f = 0 was better."""
         _change(party, self.change, self.round)
         found = _objective(party, self.round, self.ridge)
-        begun = float(party.memory["begun"])
+        begun = float(party.trainer.memory["begun"])
         if found.value <= begun:
             return found
         note = f"its objective is {found.value:.3g}, and was {begun:.3g} at f = 0: take a smaller step_size"
@@ -354,8 +354,8 @@ class ChangeFunction(
 # --- the party's side -----------------------------------------------------------------------------
 
 
-def _learner(party: Party) -> Boosted:
-    learner = party.learner
+def _learner(party: PartyView) -> Boosted:
+    learner = party.trainer.learner
     if not isinstance(learner, Boosted):
         raise InvalidInput(
             "its model is no sum of weak learners",
@@ -365,22 +365,22 @@ def _learner(party: Party) -> Boosted:
     return learner
 
 
-def _held(party: Party, round: int) -> Boosted:
+def _held(party: PartyView, round: int) -> Boosted:
     """The party's learner, which holds the function of that round."""
-    if int(party.memory.get("round", np.array(-1))) != round:
+    if int(party.trainer.memory.get("round", np.array(-1))) != round:
         raise InvalidInput(f"it does not hold the function of round {round}")
     return _learner(party)
 
 
-def _change(party: Party, change: Change, round: int) -> None:
+def _change(party: PartyView, change: Change, round: int) -> None:
     """Make f the function of a round, and keep its values at the party's own rows."""
-    X, targets = party.training
+    X, targets = party.trainer.rows.train
     if change.since < 0:
         ensemble, f = None, np.zeros(targets.shape)
         learner = _learner(party)
     else:
         learner = _held(party, change.since)
-        ensemble, f = learner.ensemble, party.memory["f"]
+        ensemble, f = learner.ensemble, party.trainer.memory["f"]
     new = change.new_terms(trusted_by(party))
     said = new.predict(X)
     if said.shape != targets.shape:
@@ -390,13 +390,13 @@ def _change(party: Party, change: Change, round: int) -> None:
     every = new if ensemble is None else ensemble.scaled(change.factor).plus(new)
     learner.start()
     learner.ensemble = every.taken(change.kept)
-    party.memory |= {"f": f, "round": np.array(round)}
-    party.model_changed()
+    party.trainer.memory.keep(f=f, round=np.array(round))
+    party.trainer.model_changed()
 
 
-def _objective(party: Party, round: int, ridge: float) -> Objective:
+def _objective(party: PartyView, round: int, ridge: float) -> Objective:
     learner = _learner(party)
-    value = learner.objective(party.memory["f"], party.labels, ridge)
+    value = learner.objective(party.trainer.memory["f"], party.trainer.labels, ridge)
     return Objective(
         party=party.name,
         round=round,

@@ -6,30 +6,30 @@ import numpy as np
 
 from consilience.core.errors import ConsilienceError, KnowledgeRefused
 from consilience.core.learners import Learner
-from consilience.core.party.party import Party
+from consilience.core.party.view import PartyView
 from consilience.core.validation.arrays import Array
 from consilience.core.validation.labels import Kind
 from consilience.models.files.transfer import TRUSTED, check_packing, check_rows, pack, unpack
 
 
-def trusted_by(party: Party) -> tuple[str, ...]:
+def trusted_by(party: PartyView) -> tuple[str, ...]:
     """Give the packages whose models a party accepts."""
-    return TRUSTED if party.trusts is None else party.trusts
+    return TRUSTED if party.rules.trusts is None else tuple(party.rules.trusts)
 
 
-def check_sharing(party: Party, learner: Learner | None = None) -> None:
+def check_sharing(party: PartyView, learner: Learner | None = None) -> None:
     """Raise ``InvalidInput`` if a model would hold private rows and may not, or cannot be sent.
 
     Args:
         party: the party.
         learner: the model that would be sent, such as a weak learner; by default the party's own.
     """
-    learner = party.learner if learner is None else learner
+    learner = party.trainer.learner if learner is None else learner
     _check_rows(party, learner)
     check_packing(learner)
 
 
-def share(party: Party, learner: Learner | None = None) -> tuple[str, Array]:
+def share(party: PartyView, learner: Learner | None = None) -> tuple[str, Array]:
     """Give a trained model as others can use it: its description and its bytes.
 
     Args:
@@ -39,14 +39,13 @@ def share(party: Party, learner: Learner | None = None) -> tuple[str, Array]:
     Raises:
         InvalidInput: it holds private rows and may not, or cannot be sent.
     """
-    assert party.agreement is not None
-    classes = party.agreement.classes if learner is None else ()
-    learner = party.learner if learner is None else learner
+    classes = party.trainer.agreement.classes if learner is None else ()
+    learner = party.trainer.learner if learner is None else learner
     _check_rows(party, learner)
     return pack(learner, classes=classes)
 
 
-def predict_private_with(party: Party, about: str, data: Array) -> Array:
+def predict_private_with(party: PartyView, about: str, data: Array) -> Array:
     """Predict the private rows that a party trains on with another party's model.
 
     Args:
@@ -61,8 +60,8 @@ def predict_private_with(party: Party, about: str, data: Array) -> Array:
         KnowledgeRefused: the model is not trusted, damaged, or answers something else.
     """
     other = unpack(about, data, trusted=trusted_by(party))
-    other.schema = party.schema
-    return checked_answers(other, *party.training, party.kind)
+    other.schema = party.rows.schema
+    return checked_answers(other, *party.trainer.rows.train, party.rows.kind)
 
 
 def checked_answers(model: Learner, X: Array, targets: Array, kind: Kind) -> Array:
@@ -98,7 +97,7 @@ def checked_answers(model: Learner, X: Array, targets: Array, kind: Kind) -> Arr
     return values
 
 
-def _check_rows(party: Party, learner: Learner) -> None:
+def _check_rows(party: PartyView, learner: Learner) -> None:
     """Raise ``InvalidInput`` if a model holds private rows and may not be sent with them."""
-    if not party.sends_rows:
-        check_rows(learner, party.training[0], where=f"party {party.name!r}")
+    if not party.rules.sends_rows:
+        check_rows(learner, party.trainer.rows.train[0], where=f"party {party.name!r}")

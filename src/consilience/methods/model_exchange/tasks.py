@@ -16,14 +16,14 @@ from consilience.core.messages.base import Reply
 from consilience.core.messages.message import message
 from consilience.core.messages.replies import Receipt, SharedModel
 from consilience.core.messages.schema import Agreement, TaskLike
-from consilience.core.party.party import Party
+from consilience.core.party.view import PartyView
 from consilience.core.tasks.base import Task
 from consilience.core.validation.arrays import Array
 from consilience.methods.model_exchange.party import check_sharing, predict_private_with, share
 
 
 def shared_model(
-    party: Party, round: int, learner: Learner | None = None, *, notes: tuple[str, ...] = ()
+    party: PartyView, round: int, learner: Learner | None = None, *, notes: tuple[str, ...] = ()
 ) -> SharedModel:
     """A trained model of the party as a message.
 
@@ -54,7 +54,7 @@ class CheckSharing(
 
     round: int = 0
 
-    def run(self, party: Party) -> Receipt:
+    def run(self, party: PartyView) -> Receipt:
         """Raise ``InvalidInput`` where it may not or cannot."""
         check_sharing(party)
         return Receipt(party=party.name, round=self.round)
@@ -81,11 +81,11 @@ class TrainTowards(
     labels: float = 0.0
     warm_start: bool = False
 
-    def run(self, party: Party) -> SharedModel:
+    def run(self, party: PartyView) -> SharedModel:
         """The newly trained model."""
-        opinions, weight, notes = np.zeros(party.labels.shape), self.labels, []
-        if self.own and party.trained:
-            opinions, weight = self.own * party.predict_private(), weight + self.own
+        opinions, weight, notes = np.zeros(party.trainer.labels.shape), self.labels, []
+        if self.own and party.trainer.learner.fitted:
+            opinions, weight = self.own * party.trainer.predict_private(), weight + self.own
         elif self.own:
             notes.append("without a model of its own")
         for model in self.models:
@@ -98,7 +98,7 @@ class TrainTowards(
                 notes.append(f"without the model of {model.party}: {refusal.what}")
         if weight == 0:
             raise InvalidInput("; ".join(notes))
-        party.fit_on_mixed_targets(
+        party.trainer.fit_on_mixed_targets(
             self.round, opinions / weight, self.labels / weight, warm_start=self.warm_start
         )
         return shared_model(party, self.round, notes=tuple(notes))
@@ -145,7 +145,7 @@ class CheckKernel(
 
     round: int = 0
 
-    def run(self, party: Party) -> Receipt:
+    def run(self, party: PartyView) -> Receipt:
         """Fails where it is not."""
         _check_kernel(party)
         check_sharing(party)
@@ -164,12 +164,12 @@ class Start(
 
     round: int
 
-    def run(self, party: Party) -> SharedModel:
+    def run(self, party: PartyView) -> SharedModel:
         """The model trained on the agent's labels."""
-        nothing = np.zeros(party.labels.shape)
-        party.fit_on_mixed_targets(self.round, party.labels, 0.0)
-        party.memory = dict.fromkeys(("direction", "p", "q", "residual"), nothing)
-        party.memory["labels"] = np.array(party.labels)
+        nothing = np.zeros(party.trainer.labels.shape)
+        party.trainer.fit_on_mixed_targets(self.round, party.trainer.labels, 0.0)
+        arrays = dict.fromkeys(("direction", "p", "q", "residual"), nothing)
+        party.trainer.memory.replace({**arrays, "labels": np.array(party.trainer.labels)})
         return shared_model(party, self.round)
 
 
@@ -192,19 +192,21 @@ class Residual(
     step: Array
     models: tuple[SharedModel, ...] = ()
 
-    def run(self, party: Party) -> Products:
+    def run(self, party: PartyView) -> Products:
         """r·z."""
-        kept = party.memory
-        kept["labels"] = kept["labels"] + self.step * kept["direction"]
-        kept["residual"] = (
+        kept = party.trainer.memory
+        labels = kept["labels"] + self.step * kept["direction"]
+        residual = (
             kept["residual"] - self.step * kept["q"] - _sum_of_predictions(party, self.models)
         )
-        party.fit_on_mixed_targets(self.round, kept["residual"], 0.0)
-        kept["z"], ridge, kernel = _kernel_regression(party)
+        kept.keep(labels=labels, residual=residual)
+        party.trainer.fit_on_mixed_targets(self.round, residual, 0.0)
+        z, ridge, kernel = _kernel_regression(party)
+        kept.keep(z=z)
         return Products(
             party=party.name,
             round=self.round,
-            values=(kept["residual"] * kept["z"]).sum(axis=0),
+            values=(residual * z).sum(axis=0),
             ridge=ridge,
             kernel=kernel,
         )
@@ -227,12 +229,12 @@ class Direction(
     round: int
     keep: Array
 
-    def run(self, party: Party) -> SharedModel:
+    def run(self, party: PartyView) -> SharedModel:
         """The model trained on the direction's labels."""
-        kept = party.memory
-        kept["direction"] = kept["residual"] + self.keep * kept["direction"]
-        kept["p"] = kept["z"] + self.keep * kept["p"]
-        party.fit_on_mixed_targets(self.round, kept["direction"], 0.0)
+        kept = party.trainer.memory
+        direction = kept["residual"] + self.keep * kept["direction"]
+        kept.keep(direction=direction, p=kept["z"] + self.keep * kept["p"])
+        party.trainer.fit_on_mixed_targets(self.round, direction, 0.0)
         return shared_model(party, self.round)
 
 
@@ -253,12 +255,13 @@ class Image(
     round: int
     models: tuple[SharedModel, ...]
 
-    def run(self, party: Party) -> Products:
+    def run(self, party: PartyView) -> Products:
         """p·q."""
-        kept = party.memory
-        kept["q"] = kept["direction"] + _sum_of_predictions(party, self.models)
+        kept = party.trainer.memory
+        q = kept["direction"] + _sum_of_predictions(party, self.models)
+        kept.keep(q=q)
         _, ridge, kernel = _kernel_regression(party)
-        values = (kept["p"] * kept["q"]).sum(axis=0)
+        values = (kept["p"] * q).sum(axis=0)
         return Products(
             party=party.name, round=self.round, values=values, ridge=ridge, kernel=kernel
         )
@@ -276,15 +279,15 @@ class Solution(
 
     round: int
 
-    def run(self, party: Party) -> SharedModel:
+    def run(self, party: PartyView) -> SharedModel:
         """The agent's term of the sum."""
-        party.fit_on_mixed_targets(self.round, party.memory["labels"], 0.0)
+        party.trainer.fit_on_mixed_targets(self.round, party.trainer.memory["labels"], 0.0)
         return shared_model(party, self.round)
 
 
-def _check_kernel(party: Party) -> None:
+def _check_kernel(party: PartyView) -> None:
     """Raise ``InvalidInput`` unless the model is this library's kernel ridge regression itself."""
-    model = getattr(party.learner, "model", None)
+    model = getattr(party.trainer.learner, "model", None)
     if not (hasattr(model, "kernel") and hasattr(model, "regularization")):
         raise InvalidInput(
             "its model is no consilience.KernelRidge",
@@ -294,16 +297,18 @@ def _check_kernel(party: Party) -> None:
         )
 
 
-def _kernel_regression(party: Party) -> tuple[Array, float, str]:
+def _kernel_regression(party: PartyView) -> tuple[Array, float, str]:
     """Coefficients ``(n, n_outputs)``, λ times rows, and kernel in words of a kernel ridge regression."""
-    trained: Any = getattr(party.learner, "trained", None)
+    trained: Any = getattr(party.trainer.learner, "trained", None)
     names = ("kernel", "gamma", "degree", "coef0")
     kernel = ", ".join(f"{name}={getattr(trained, name)}" for name in names)
-    coefficients = np.asarray(trained.dual_coef_, dtype=np.float64).reshape(party.labels.shape)
-    return coefficients, float(trained.regularization_) * len(party.labels), kernel
+    coefficients = np.asarray(trained.dual_coef_, dtype=np.float64).reshape(
+        party.trainer.labels.shape
+    )
+    return coefficients, float(trained.regularization_) * len(party.trainer.labels), kernel
 
 
-def _sum_of_predictions(party: Party, models: tuple[SharedModel, ...]) -> Array:
+def _sum_of_predictions(party: PartyView, models: tuple[SharedModel, ...]) -> Array:
     """The sum of what models predict of the party's private rows, shape ``(n, n_outputs)``."""
     predictions = (predict_private_with(party, model.about, model.data) for model in models)
-    return np.asarray(sum(predictions, np.zeros(party.labels.shape)))
+    return np.asarray(sum(predictions, np.zeros(party.trainer.labels.shape)))

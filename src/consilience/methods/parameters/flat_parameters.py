@@ -16,24 +16,24 @@ from consilience.core.errors import InvalidInput, RunFailed
 from consilience.core.learners.base import (
     Parametric as Parametric,  # protocols, which see no learners, too
 )
-from consilience.core.party.party import Party
+from consilience.core.party.view import PartyView
 from consilience.core.validation.arrays import Array
 
 
-def learner_of(party: Party) -> Parametric:
+def learner_of(party: PartyView) -> Parametric:
     """The party's learner, its first parameters drawn.
 
     Raises:
         InvalidInput: it has no parameters.
     """
-    learner: object = party.learner
+    learner: object = party.trainer.learner
     if not isinstance(learner, Parametric):
         raise InvalidInput(
             "its model has no parameters to average",
             mend="Give every party the same torch module, or take averaged_distillation.",
         )
     if not learner.fitted:
-        learner.start(party.X, rng=party.stream(0, "parameters"))
+        learner.start(party.rows.X, rng=party.trainer.rows.stream(0, "parameters"))
     return learner
 
 
@@ -52,11 +52,11 @@ def unflatten_trainable(learner: Parametric, values: Array) -> dict[str, Array]:
     return _by_name(_trainable(learner), values)
 
 
-def load_flat(party: Party, values: Array | None) -> None:
+def load_flat(party: PartyView, values: Array | None) -> None:
     """Replace the parameters of the party's model by a line of them; do nothing where it is ``None``."""
     learner = learner_of(party)
     if values is not None:
-        party.adopt(_by_name(in_order(learner), values))
+        party.trainer.adopt(_by_name(in_order(learner), values))
 
 
 def in_order(learner: Parametric) -> dict[str, Array]:
@@ -85,7 +85,7 @@ def _by_name(parts: Mapping[str, Array], values: Array) -> dict[str, Array]:
     }
 
 
-def recall(party: Party, counted: Mapping[str, int], size: int) -> Array:
+def recall(party: PartyView, counted: Mapping[str, int], size: int) -> Array:
     """The state that the party kept with its last answer that counted, shape ``(size,)``; 0 before the first.
 
     An answer that came late, or was refused, is not in the server's sums, and must not be in the party's own
@@ -103,8 +103,8 @@ def recall(party: Party, counted: Mapping[str, int], size: int) -> Array:
     if last == 0:
         return np.zeros(size)
     for kept in ("proposed", "own"):
-        if int(party.memory.get(f"{kept}_in", np.array(-1))) == last:
-            return np.asarray(party.memory[kept])
+        if int(party.trainer.memory.get(f"{kept}_in", np.array(-1))) == last:
+            return np.asarray(party.trainer.memory[kept])
     raise RunFailed(
         f"it does not remember round {last}, in which its answer counted",
         where=f"party {party.name!r}",
@@ -112,7 +112,9 @@ def recall(party: Party, counted: Mapping[str, int], size: int) -> Array:
     )
 
 
-def remember(party: Party, counted: Mapping[str, int], round: int, own: Array, new: Array) -> None:
+def remember(
+    party: PartyView, counted: Mapping[str, int], round: int, own: Array, new: Array
+) -> None:
     """Keep what :func:`recall` gave, and what takes its place if the answer of this round counts.
 
     Args:
@@ -122,9 +124,11 @@ def remember(party: Party, counted: Mapping[str, int], round: int, own: Array, n
         own: what :func:`recall` gave.
         new: the state that goes with the answer of this round.
     """
-    party.memory = {
-        "own": own,
-        "own_in": np.array(counted.get(party.name, 0)),
-        "proposed": new,
-        "proposed_in": np.array(round),
-    }
+    party.trainer.memory.replace(
+        {
+            "own": own,
+            "own_in": np.array(counted.get(party.name, 0)),
+            "proposed": new,
+            "proposed_in": np.array(round),
+        }
+    )

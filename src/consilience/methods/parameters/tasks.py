@@ -16,7 +16,8 @@ from consilience.core.messages.message import message
 from consilience.core.messages.replies import Receipt
 from consilience.core.messages.schema import Agreement, TaskLike
 from consilience.core.messages.sums import Weights, party_weights, weighted_sum
-from consilience.core.party.party import Party
+from consilience.core.party.trainer import Teaching
+from consilience.core.party.view import PartyView
 from consilience.core.tasks.base import Task
 from consilience.core.validation.arrays import Array
 from consilience.core.validation.numbers import check_number
@@ -77,10 +78,10 @@ class Parameters(Reply, privacy="unbudgeted", lossy={"values": "numbers"}):
     rows: int
 
     @classmethod
-    def of(cls, party: Party, round: int) -> Parameters:
+    def of(cls, party: PartyView, round: int) -> Parameters:
         """The parameters of a party's model as they are."""
         values = flatten(learner_of(party))
-        return cls(party=party.name, round=round, values=values, rows=party.train_rows)
+        return cls(party=party.name, round=round, values=values, rows=party.trainer.rows.train_rows)
 
     def check(self, task: TaskLike, agreement: Agreement | None) -> None:
         """Raise ``KnowledgeRefused`` unless they are finite and as many as were asked for."""
@@ -146,7 +147,7 @@ class DescribeParameters(
     plain_steps: bool = False
     counted: bool = True
 
-    def run(self, party: Party) -> Architecture:
+    def run(self, party: PartyView) -> Architecture:
         """Names, shapes and counts."""
         learner = learner_of(party)
         if self.plain_steps:
@@ -169,7 +170,7 @@ class DescribeParameters(
             size=sum(part.size for part in parts.values()),
             trained=sum(parts[name].size for name in learner.trained_parameters()),
             precision=str(np.result_type(*parts.values())),
-            rows=party.train_rows if self.counted else 1,
+            rows=party.trainer.rows.train_rows if self.counted else 1,
         )
 
 
@@ -187,7 +188,7 @@ class SendParameters(
         """No: it changes nothing, and only one party is asked."""
         return False
 
-    def run(self, party: Party) -> Parameters:
+    def run(self, party: PartyView) -> Parameters:
         """All of them, in one line."""
         return Parameters.of(party, self.round)
 
@@ -207,7 +208,7 @@ class AdoptParameters(
     round: int
     values: Array
 
-    def run(self, party: Party) -> Receipt:
+    def run(self, party: PartyView) -> Receipt:
         """The model is then the server's."""
         load_flat(party, self.values)
         return Receipt(party=party.name, round=self.round)
@@ -238,10 +239,10 @@ class TrainParameters(
     def __post_init__(self) -> None:
         check_number("strength", self.strength, at_least=0, where="TrainParameters")
 
-    def run(self, party: Party) -> Parameters:
+    def run(self, party: PartyView) -> Parameters:
         """The parameters after training."""
         load_flat(party, self.values)
-        party.fit_corrected(self.round, strength=self.strength)
+        party.trainer.fit_corrected(self.round, strength=self.strength)
         return Parameters.of(party, self.round)
 
 
@@ -271,14 +272,14 @@ class TrainControlled(
     counted: Mapping[str, int]
     values: Array | None = None
 
-    def run(self, party: Party) -> ControlledParameters:
+    def run(self, party: PartyView) -> ControlledParameters:
         """y_i and c_i⁺ − c_i."""
         load_flat(party, self.values)
         learner = learner_of(party)
         own = recall(party, self.counted, len(self.control))
         before = flatten_trainable(learner)
         correction = unflatten_trainable(learner, self.control - own)
-        steps = party.fit_corrected(self.round, correction=correction)  # line 3
+        steps = party.trainer.fit_corrected(self.round, correction=correction)  # line 3
         moved = (before - flatten_trainable(learner)).astype(np.float64)
         change = moved / (steps.count * steps.rate) - self.control  # line 4
         change = change.astype(before.dtype)  # as it is sent, so that both sides add the same
@@ -288,7 +289,7 @@ class TrainControlled(
             round=self.round,
             values=flatten(learner),
             change=change,
-            rows=party.train_rows,
+            rows=party.trainer.rows.train_rows,
         )
 
 
@@ -324,14 +325,14 @@ class TrainDynamically(
         check_number("strength", self.strength, above=0, where="TrainDynamically")
         check_number("mean_rows", self.mean_rows, above=0, optional=True, where="TrainDynamically")
 
-    def run(self, party: Party) -> Parameters:
+    def run(self, party: PartyView) -> Parameters:
         """θ_k."""
         load_flat(party, self.values)
         learner = learner_of(party)
         before = flatten_trainable(learner).astype(np.float64)
         gradient = recall(party, self.counted, before.size)
-        weight = 1.0 if self.mean_rows is None else party.train_rows / self.mean_rows
-        party.fit_corrected(  # line 3
+        weight = 1.0 if self.mean_rows is None else party.trainer.rows.train_rows / self.mean_rows
+        party.trainer.fit_corrected(  # line 3
             self.round,
             strength=self.strength / weight,
             correction=unflatten_trainable(learner, -gradient / weight),
@@ -356,15 +357,15 @@ class CheckFusion(
 
     round: int
 
-    def run(self, party: Party) -> Receipt:
+    def run(self, party: PartyView) -> Receipt:
         """Fails where it starts anew in every fit, or its recipe does not train it on public rows."""
         learner_of(party)
-        if not party.learner.abilities.incremental:
+        if not party.trainer.learner.abilities.incremental:
             raise InvalidInput(
                 "its model starts anew in every fit, and not from the average",
                 mend="Give every party the same torch module, or take federated_averaging.",
             )
-        if getattr(getattr(party.learner, "recipe", None), "distill_epochs", 1) == 0:
+        if getattr(getattr(party.trainer.learner, "recipe", None), "distill_epochs", 1) == 0:
             raise InvalidInput(
                 "its recipe distils for 0 epochs",
                 mend="Set distill_epochs to 1 or more; without distillation it is federated_averaging.",
@@ -393,7 +394,7 @@ class FuseModels(
     trained: tuple[Parameters, ...]
     weights: Weights
 
-    def run(self, party: Party) -> Parameters:
+    def run(self, party: PartyView) -> Parameters:
         """x_t."""
         teacher = _teacher(party, self.trained)
         precision = flatten(learner_of(party)).dtype
@@ -401,16 +402,16 @@ class FuseModels(
         mean = weighted_sum((one.values for one in self.trained), share)
         load_flat(party, mean.astype(precision))  # line 6
         # Lines 7 to 9; private rows have no weight.
-        party.distill(self.round, teacher, 0.0, chooses=False)
+        party.trainer.distill(Teaching(self.round, teacher, 0.0, chooses=False))
         return Parameters.of(party, self.round)
 
 
-def _teacher(party: Party, models: tuple[Parameters, ...]) -> Array:
+def _teacher(party: PartyView, models: tuple[Parameters, ...]) -> Array:
     """``σ(mean_k f(x^k))``, or the mean of values, on the public rows, shape ``(n_public, n_outputs)``."""
-    values = party.kind == "regression"
+    values = party.rows.kind == "regression"
     total: Array | float = 0.0
     for model in models:
         load_flat(party, model.values)
-        total = total + party.outputs("values" if values else "logits")
+        total = total + party.trainer.outputs("values" if values else "logits")
     mean = np.asarray(total / len(models))
     return mean if values else softmax(mean)

@@ -8,8 +8,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from consilience.core.messages.message import message
-from consilience.core.party.party import Party
 from consilience.core.party.row_scores import Scores
+from consilience.core.party.view import PartyView
 from consilience.core.tasks.base import Task
 from consilience.core.tasks.scores import of_rows, scored
 from consilience.core.validation.arrays import Array
@@ -53,17 +53,19 @@ class ScoreCertainty(
         check_number("delta", self.delta, above=0, below=1, where=where)
 
     @of_rows
-    def run(self, party: Party) -> Certainties:
+    def run(self, party: PartyView) -> Certainties:
         """Compute one number for each public row, the same in every round."""
         accountant = privacy_of(party).accountant
-        values = certainties(party.scores, self.regularization, self._noise, accountant=accountant)
+        values = certainties(
+            party.trainer.scores, self.regularization, self._noise, accountant=accountant
+        )
         return scored(Certainties, self, party, values)
 
-    def releases(self, party: Party) -> tuple[Release, ...]:
+    def releases(self, party: PartyView) -> tuple[Release, ...]:
         """List the certainties with noise; there are none without."""
-        if self._noise is None or not party.labelled:
+        if self._noise is None or not party.rows.labelled:
             return ()
-        return (certainties_release(party.scores, self.regularization, self._noise.loss),)
+        return (certainties_release(party.trainer.scores, self.regularization, self._noise.loss),)
 
     @property
     def _noise(self) -> GaussianNoise | None:
@@ -85,7 +87,7 @@ def certainties(
         noise: noise on the weights of the logistic regression; ``None`` for none.
         accountant: the party's, which is charged for the noise and keeps what was released.
     """
-    X = scores.train[0] if noise is None else scores.whole
+    X = scores.rows.train[0] if noise is None else scores.rows.whole
 
     def computed() -> Array:
         return membership.certainties(
@@ -108,5 +110,5 @@ def certainties_release(scores: Scores, regularization: float, loss: PrivacyLoss
         regularization: as in :func:`certainties`.
         loss: privacy loss of the noise.
     """
-    question = (repr(regularization), str(scores.agreement.seed), scores.compared_with)
+    question = (repr(regularization), str(scores.rows.agreement.seed), scores.compared_with)
     return replace(Release.of("certainties", question, loss), chosen=True)

@@ -13,9 +13,9 @@ import numpy as np
 
 from consilience.core.errors import InvalidInput, KnowledgeRefused
 from consilience.core.numerics.randomness import NoiseSource
-from consilience.core.party.party import Party
 from consilience.core.party.rows import target_rows
 from consilience.core.party.trainer import WITH_NOISE
+from consilience.core.party.view import PartyView
 from consilience.core.validation.arrays import Array
 from consilience.privacy.accounting.budget import Budget
 from consilience.privacy.accounting.ledger import Release
@@ -34,7 +34,7 @@ class NoisyFit:
         source: makes the source of the noise.
     """
 
-    party: Party
+    party: PartyView
     budget: Budget
     how: NoisyTraining
     source: NoiseSource
@@ -46,20 +46,26 @@ class NoisyFit:
             InvalidInput: nothing bounds what a row does to its network, or there are no public rows.
         """
         party = self.party
-        if party.agreement is None or party.public is None:
+        if party.agreement is None:
             return ()
-        if not len(party.public):
+        trainer = party.trainer
+        if not len(trainer.public):
             raise InvalidInput(
                 "its network is trained with noise, and there are no public rows to build it by",
                 where=f"party {party.name!r}",
                 mend="Take a protocol with public rows, such as ensemble_distillation.",
                 code="budget",
             )
-        model: Any = party.untrained()
+        model: Any = trainer.untrained()
         from consilience.privacy.accounting.dp_sgd import bounded_network  # it imports torch
 
-        network = bounded_network(model, party.public.X[:2])
-        question = (network, repr(self.how), str(party.X.shape[1:]), *party.agreement.classes)
+        network = bounded_network(model, trainer.public.X[:2])
+        question = (
+            network,
+            repr(self.how),
+            str(party.rows.X.shape[1:]),
+            *trainer.agreement.classes,
+        )
         return (Release.of("training with noise", question, self.budget.training_loss),)
 
     def fit(self) -> None:
@@ -69,23 +75,22 @@ class NoisyFit:
         those.
         """
         party, how, budget = self.party, self.how, self.budget
-        if WITH_NOISE in party.memory:
+        trainer, rows = party.trainer, party.rows
+        if WITH_NOISE in trainer.memory:
             return
         from consilience.privacy.accounting.dp_sgd import fit_with_noise  # it imports torch
 
-        agreement, public = party.agreement, party.public
-        assert agreement is not None and public is not None
-        learner: Any = party.changing()
-        learner.start(public.X[:2], rng=party.stream(0, "fit"))
+        learner: Any = trainer.changing()
+        learner.start(trainer.public.X[:2], rng=trainer.rows.stream(0, "fit"))
         shapes = {name: part.shape for name, part in sorted(learner.parameters().items())}
 
         def draw() -> Array:
-            rows = len(party.y)
-            units = np.arange(rows) if party.privacy_units is None else party.privacy_units
+            units = privacy_of(party).rows.unit
+            units = np.arange(len(rows.y)) if units is None else units
             fit_with_noise(
                 learner,
-                party.X[:rows],
-                target_rows(party.y, agreement, where=f"party {party.name!r}"),
+                rows.X[: len(rows.y)],
+                target_rows(rows.y, trainer.agreement, where=f"party {party.name!r}"),
                 units,
                 rate=how.rate,
                 steps=how.steps,
@@ -102,9 +107,9 @@ class NoisyFit:
         ends = np.cumsum([np.prod(shape, dtype=int) for shape in shapes.values()])[:-1]
         parts = zip(shapes.items(), np.split(values, ends), strict=True)
         learner.set_parameters({name: part.reshape(shape) for (name, shape), part in parts})
-        party.memory[WITH_NOISE] = np.ones(1)
+        trainer.memory.keep(**{WITH_NOISE: np.ones(1)})
 
     def check_trained(self) -> None:
         """Raise ``KnowledgeRefused`` if a network that has to be trained with noise was not yet."""
-        if WITH_NOISE not in self.party.memory:
+        if WITH_NOISE not in self.party.trainer.memory:
             raise KnowledgeRefused("its network was not trained with noise yet", code="budget")

@@ -33,7 +33,7 @@ def protect(party: Party, budget: Budget | None, *, noise: NoiseSource = SystemN
     noisy = None
     if budget is not None and training is not None:
         noisy = NoisyFit(party, budget, training, noise)
-    party.set_private_training(noisy)
+    party.train_privately(noisy)
     privacy.use(kinds, free=[] if training is None else [Predictions])
     if budget is None:
         return
@@ -43,29 +43,25 @@ def protect(party: Party, budget: Budget | None, *, noise: NoiseSource = SystemN
             where=where,
             mend="Training with noise is for torch networks; private_sums for all.",
         )
-    coded = party.kind == "regression" or party.outcome is not None
-    if party.labelled and not coded and not party.declared:
+    coded = party.rows.kind == "regression" or party.rows.outcome is not None
+    if party.rows.labelled and not coded and not party.rows.declared:
         raise InvalidInput(
             "it has a budget of privacy, and does not declare its classes, which its rows would tell",
             where=where,
-            mend='In its file: [data] classes = ["ill", "healthy"]; in Python Party(classes=…).',
+            mend='In its file: [data] classes = ["ill", "healthy"]; in Python Party(outcome=Classes(…)).',
         )
-    if (budget.unit == "row") != (party.privacy_units is None):
+    rows = privacy.rows
+    if (budget.unit == "row") != (rows.unit is None):
         raise InvalidInput(
             f"its budget is for one {budget.unit}, and its rows have "
-            f"{'no units' if party.privacy_units is None else 'units of another kind'}",
+            f"{'no units' if rows.unit is None else 'units of another kind'}",
             where=where,
-            mend="Budget(unit=…) needs Party(privacy_units=…); in its file limits.unit is a column.",
+            mend="Budget(unit=…) needs declare_units(party, units=…); in its file limits.unit is a column.",
         )
-    if budget.arrivals > 1 and party.arrived is None:
+    if budget.arrivals > 1 and rows.arrived is None:
         raise InvalidInput(
             f"its budget counts {budget.arrivals} arrivals, and its rows say none",
             where=where,
-            mend="Give Party(arrived=…); in its file limits.arrival is a column.",
+            mend="Call declare_units(party, arrived=…); in its file limits.arrival is a column.",
         )
-    count = (
-        len(party.X)
-        if party.privacy_units is None
-        else int(party.privacy_units.max(initial=-1)) + 1
-    )
-    budget.check_delta(count, where=where)
+    budget.check_delta(rows.count(len(party.rows.X)), where=where)

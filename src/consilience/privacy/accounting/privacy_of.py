@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 
-from consilience.core.party.party import Party
+from consilience.core.party.view import PartyView
 from consilience.core.validation.arrays import Array
 from consilience.privacy.accounting.stage import Privacy
+from consilience.privacy.accounting.units import RowUnits
 
 FEATURE = "released"
 """Name of what privacy keeps at a party, and of the file of its state."""
@@ -16,24 +17,41 @@ FEATURE = "released"
 RELEASED = f"{FEATURE}.safetensors"
 
 
-def make_privacy(party: Party) -> Privacy:
+def make_privacy(party: PartyView) -> Privacy:
     """Make the privacy of a party, the first stage of its outbox."""
     made = Privacy()
     party.outbox.stages.insert(0, made)
     return made
 
 
-def privacy_of(party: Party) -> Privacy:
+def privacy_of(party: PartyView) -> Privacy:
     """Give the privacy of a party: its mechanisms, and the accountant of what it has released."""
     return cast(Privacy, party.feature(FEATURE))
 
 
-def arrived_by(party: Party, arrival: int | None) -> Array | None:
+def declare_units(party: PartyView, units: Any = None, arrived: Any = None) -> None:
+    """Declare the unit of privacy of each private row, such as its patient, and its arrival.
+
+    Args:
+        party: the party.
+        units: unit of each row, shape ``(n,)``; ``None``, the default, if each row is one.
+        arrived: arrival of each row, a whole number from 0 on, shape ``(n,)``; ``None``, the default, if all
+            came with the first. Arrivals are never renumbered.
+
+    Raises:
+        InvalidInput: not one for each row, one unit for all, or no whole number.
+    """
+    where = f"party {party.name!r}"
+    privacy_of(party).declare(RowUnits.of(units, arrived, len(party.rows.X), where=where))
+
+
+def arrived_by(party: PartyView, arrival: int | None) -> Array | None:
     """Mark the rows of an arrival, or of all that the budget counts; ``None`` for all rows."""
-    budget = privacy_of(party).accountant.budget
-    if party.arrived is None or (arrival is None and budget is None):
+    privacy = privacy_of(party)
+    budget, arrived = privacy.accountant.budget, privacy.rows.arrived
+    if arrived is None or (arrival is None and budget is None):
         return None
     if arrival is not None:
-        return np.asarray(party.arrived == arrival)
+        return np.asarray(arrived == arrival)
     assert budget is not None
-    return np.asarray(party.arrived < budget.arrivals)
+    return np.asarray(arrived < budget.arrivals)

@@ -42,6 +42,7 @@ from consilience.privacy.accounting.budget import Budget
 from consilience.privacy.accounting.ledger import PrivacyLedger, Release, lacks
 from consilience.privacy.accounting.losses import PrivacyLoss
 from consilience.privacy.accounting.mechanisms import Mechanism
+from consilience.privacy.accounting.units import RowUnits
 
 
 class BudgetExceeded(KnowledgeRefused):
@@ -222,12 +223,13 @@ class Privacy(OutgoingStage):
 
     Attributes:
         accountant: what was released, and what it cost.
+        rows: units and arrivals of the private rows.
     """
 
     in_checkpoints = True
 
     def __init__(self) -> None:
-        self.accountant = Accountant()
+        self.accountant, self.rows = Accountant(), RowUnits()
         self._mechanisms: dict[type[Any], Mechanism] = {}
         self._free: frozenset[type[Any]] = frozenset()
 
@@ -240,6 +242,10 @@ class Privacy(OutgoingStage):
         """
         self._mechanisms = {one.reply_type: one for one in mechanisms}
         self._free = frozenset(free)
+
+    def declare(self, rows: RowUnits) -> None:
+        """Take the units and arrivals of the private rows."""
+        self.rows = rows
 
     @property
     def discreet(self) -> bool:

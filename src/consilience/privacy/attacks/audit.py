@@ -21,7 +21,6 @@ Source:
 from __future__ import annotations
 
 from collections.abc import Callable
-from copy import copy
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -35,7 +34,6 @@ from consilience.core.messages.replies import Failure
 from consilience.core.messages.wire import decode, encode
 from consilience.core.networks.incoming import decode_reply
 from consilience.core.numerics.randomness import NoiseSource, SystemNoise, stream
-from consilience.core.party.outbox import Outbox
 from consilience.core.party.party import Party
 from consilience.core.tasks.outgoing import reply_of
 from consilience.core.tasks.requests import open_request
@@ -44,6 +42,7 @@ from consilience.core.validation.numbers import check_choice, check_number
 from consilience.privacy.accounting.budget import Budget
 from consilience.privacy.accounting.losses import gaussian_epsilon
 from consilience.privacy.accounting.party import protect
+from consilience.privacy.accounting.privacy_of import privacy_of
 from consilience.privacy.attacks.canaries import CANARIES, CLASSES, joined, question_of_sums
 from consilience.privacy.class_sums.sums import SCALE
 from consilience.privacy.class_sums.tasks import features_by
@@ -216,14 +215,10 @@ def _by_threshold(scores: Array, there: Array, bound: Bound, delta: float, doubt
 
 def _replies(party: Party, request: bytes, budget: Budget, noise: NoiseSource) -> tuple[Any, ...]:
     """The replies of a party in a new life, from bytes to bytes."""
-    anew = copy(party)
-    anew.outbox, anew.features, anew.memory = Outbox(), {}, {}
+    anew = party.renewed()
+    privacy_of(anew).declare(privacy_of(party).rows)
     protect(anew, budget, noise=noise)
-    tasks = open_request(decode(request))
-    if not all(task.keeps_model for task in tasks):
-        assert party.agreement is not None
-        anew.begin(party.agreement)
-    data = reply_of(anew, tasks, encode)[1]
+    data = reply_of(anew, open_request(decode(request)), encode)[1]
     outcome = decode_reply(party.name, data, 0.0).outcome
     if isinstance(outcome, Failure):
         raise RunFailed(outcome.reason, where="audit", mend=outcome.mend or None)

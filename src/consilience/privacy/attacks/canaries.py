@@ -25,6 +25,7 @@ from consilience.core.federation.forming import negotiate
 from consilience.core.learners import Learner
 from consilience.core.messages.schema import Public
 from consilience.core.messages.wire import decode, encode
+from consilience.core.numerics.outcomes import Classes
 from consilience.core.numerics.randomness import stream
 from consilience.core.party.party import Party
 from consilience.core.tasks.base import Task
@@ -37,6 +38,7 @@ from consilience.models.presets import make
 from consilience.privacy.accounting.budget import Budget
 from consilience.privacy.accounting.certainty import ScoreCertainty
 from consilience.privacy.accounting.losses import NoisyTraining
+from consilience.privacy.accounting.privacy_of import declare_units
 from consilience.privacy.class_sums.messages import ClassSums
 from consilience.privacy.class_sums.sums import SCALE
 from consilience.privacy.class_sums.tasks import SumClasses, features_by, public_basis
@@ -184,9 +186,8 @@ def joined(
     if budget.unit != "row":
         units = np.minimum(np.arange(len(rows)), _OTHERS)
     classes = np.full(len(rows), CLASSES[0]) if labels is None else labels
-    party = Party(
-        "audited", model, rows, classes, classes=CLASSES, privacy_units=units, calibration=0
-    )
-    party.public = public
+    party = Party("audited", model, rows, classes, outcome=Classes(CLASSES), calibration=0)
+    declare_units(party, units)
+    party.hold_public(public)
     party.join(negotiate(decode(reply_of(party, [Describe()], encode)[1]), public))
     return party

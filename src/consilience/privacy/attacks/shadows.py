@@ -18,7 +18,7 @@ from consilience.core.messages.base import PartyMessage
 from consilience.core.messages.replies import Failure, Predictions
 from consilience.core.networks import LocalNetwork
 from consilience.core.networks.incoming import Arrival
-from consilience.core.party.party import Party
+from consilience.core.party.view import PartyView
 from consilience.core.tasks.base import Task
 from consilience.core.tasks.outgoing import Outcome, answer
 from consilience.core.validation.arrays import Array
@@ -251,7 +251,7 @@ class Shadows:
         report(self.party, len(members), len(members))
         return Answers(members, told, np.array(rows), np.array(others))
 
-    def _with_rows(self, rows: Array) -> tuple[Party, list[Array]]:
+    def _with_rows(self, rows: Array) -> tuple[PartyView, list[Array]]:
         """The party with these rows, and all numbers that leave it."""
         one = replace(
             self.setup,
@@ -262,7 +262,7 @@ class Shadows:
             dataset=self.setup.dataset.take_test(np.arange(1)),
         )
         (party,) = one.parties(budget=self.budget)
-        party.public = self.setup.public
+        party.hold_public(self.setup.public)
         found: list[Array] = []
         for question in self.questions:
             outcome = answer(party, question.tasks)
@@ -271,9 +271,9 @@ class Shadows:
             found += numbers(_replies(outcome))
         return party, found
 
-    def _sureness(self, party: Party, rows: Array) -> Array:
+    def _sureness(self, party: PartyView, rows: Array) -> Array:
         """The probability that its model gives the class of each row."""
-        model, data = party.model(), self.setup.dataset
+        model, data = party.trainer.model(), self.setup.dataset
         if not len(rows):
             return np.zeros(0)
         places = [model.classes.index(name) for name in self.setup.labels(data.y[rows])]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import asdict, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -13,12 +13,13 @@ from consilience.core.errors import InvalidInput, KnowledgeRefused
 from consilience.core.messages.schema import Agreement
 from consilience.core.numerics.randomness import NoiseSource, SystemNoise
 from consilience.core.party.shared_space import shared_space
+from consilience.core.party.view import PartyView
 from consilience.core.validation.arrays import Array
 from consilience.privacy.accounting.budget import Budget
 from consilience.privacy.accounting.ledger import Release
 from consilience.privacy.accounting.losses import PrivacyLoss, skellam_loss
 from consilience.privacy.accounting.mechanisms import Mechanism
-from consilience.privacy.accounting.privacy_of import arrived_by
+from consilience.privacy.accounting.privacy_of import arrived_by, privacy_of
 from consilience.privacy.accounting.stage import BudgetExceeded
 from consilience.privacy.class_sums.messages import ClassSums
 from consilience.privacy.class_sums.sums import (
@@ -29,12 +30,9 @@ from consilience.privacy.class_sums.sums import (
     class_sums,
 )
 
-if TYPE_CHECKING:
-    from consilience.core.party.party import Party
-
 
 def sums_of(
-    party: Party, basis: PublicBasis, bounds: Array = NO_BOUNDS, arrival: int | None = None
+    party: PartyView, basis: PublicBasis, bounds: Array = NO_BOUNDS, arrival: int | None = None
 ) -> Array:
     """Sum up all private rows of a party by class, those too that training leaves out.
 
@@ -55,10 +53,9 @@ def sums_of(
         InvalidInput: the party predicts neither classes nor as many values as there are bounds.
         KnowledgeRefused: the basis names public rows or columns that there are not.
     """
-    agreement, public = party.agreement, party.public
-    assert agreement is not None and public is not None
+    agreement, public = party.trainer.agreement, party.trainer.public
     values = agreement.kind == "regression"
-    if party.outcome is not None or len(bounds) != (agreement.outputs if values else 0):
+    if party.rows.outcome is not None or len(bounds) != (agreement.outputs if values else 0):
         raise InvalidInput(
             "class sums are of classes, or of values with bounds", where=f"party {party.name!r}"
         )
@@ -69,7 +66,8 @@ def sums_of(
     columns = basis.trees[..., 0]
     if columns.min(initial=0) < 0 or columns.max(initial=0) >= known.shape[1]:
         raise KnowledgeRefused("the basis names columns that there are not")
-    X, y, units = party.X[: len(party.y)], party.y, party.privacy_units
+    own, units = party.rows, privacy_of(party).rows.unit
+    X, y = own.X[: len(own.y)], own.y
     here = arrived_by(party, arrival)
     if here is not None:
         X, y, units = X[here], y[here], None if units is None else units[here]
@@ -134,7 +132,7 @@ class SumsNoise(BudgetNoise):
 
     reply_type = ClassSums
 
-    def __init__(self, party: Any, budget: Budget, source: NoiseSource) -> None:
+    def __init__(self, party: PartyView, budget: Budget, source: NoiseSource) -> None:
         super().__init__(budget, source)
         self._party = party
 
@@ -160,7 +158,7 @@ class SumsNoise(BudgetNoise):
         asked = (task.digest, agreement.public, agreement.encoder, *agreement.classes, *bounds)
         loss, (variance, threshold) = self.loss, self._summing or (0.0, 0)
         if self._shared:
-            among = len({*agreement.summed, *(self._party.roster or ())})
+            among = len({*agreement.summed, *(self._party.rules.keys.roster or ())})
             loss = self._shared_loss(variance, threshold, among, task.entries(agreement))
             asked += ("shared", repr(variance), str(threshold), str(self._budget.colluding))
         elif variance:
@@ -253,6 +251,6 @@ class SumsNoise(BudgetNoise):
         sigma = float(np.sqrt(sum(one.sigma**2 for one in released)))
         said = self._said()
         if self._shared:
-            checked = self._party.roster is not None
+            checked = self._party.rules.keys.roster is not None
             said |= {"colluding": self._budget.colluding, "checked": checked}
         return replace(released[0], values=values, sigma=sigma, **said)

@@ -10,8 +10,8 @@ from consilience.core.errors import InvalidInput, KnowledgeRefused
 from consilience.core.messages.base import check_reach
 from consilience.core.messages.message import message
 from consilience.core.messages.schema import Agreement, Public
-from consilience.core.party.party import Party
 from consilience.core.party.shared_space import shared_space
+from consilience.core.party.view import PartyView
 from consilience.core.tasks.base import Task
 from consilience.core.validation.arrays import Array
 from consilience.core.validation.numbers import check_choice, check_number
@@ -121,7 +121,7 @@ class SumClasses(
         """Steps of the grid in the length of one row."""
         return SCALE
 
-    def run(self, party: Party) -> ClassSums:
+    def run(self, party: PartyView) -> ClassSums:
         """Sum them up exactly; the party's privacy adds its noise where the reply leaves."""
         values = sums_of(party, self.basis, self.bounds)
         return ClassSums(party=party.name, round=self.round, values=values)

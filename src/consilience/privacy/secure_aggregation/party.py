@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, cast
 
 from consilience.core.errors import InvalidInput
+from consilience.core.party.view import PartyView
 
 if TYPE_CHECKING:
-    from consilience.core.party.party import Party
     from consilience.privacy.secure_aggregation.secure_sum import SumMember
 
 FEATURE = "sums"
@@ -18,7 +18,7 @@ SUMS = f"{FEATURE}.safetensors"
 """File of a state with the sum that a party is in, its secrets among it; it is in no checkpoint."""
 
 
-def make_member(party: Party) -> SumMember:
+def make_member(party: PartyView) -> SumMember:
     """Make the party's end of secure sums.
 
     Raises:
@@ -28,10 +28,11 @@ def make_member(party: Party) -> SumMember:
         SumMember,  # the package imports scikit-learn too
     )
 
-    return SumMember(party.name, party.identity, party.roster)
+    keys = party.rules.keys
+    return SumMember(party.name, keys.identity, keys.roster)
 
 
-def member_of(party: Party) -> SumMember:
+def member_of(party: PartyView) -> SumMember:
     """Give the party's end of secure sums.
 
     Raises:
@@ -40,11 +41,12 @@ def member_of(party: Party) -> SumMember:
     return cast("SumMember", party.feature(FEATURE))
 
 
-def checked_roster(party: Party, roster: Mapping[str, str]) -> Mapping[str, str]:
+def checked_roster(party: str, identity: bytes, roster: Mapping[str, str]) -> Mapping[str, str]:
     """Give a roster without the party itself, once all of it are keys.
 
     Args:
-        party: the party.
+        party: name of the party.
+        identity: private key of the party.
         roster: name to public key, as lines of OpenSSH.
 
     Raises:
@@ -52,9 +54,9 @@ def checked_roster(party: Party, roster: Mapping[str, str]) -> Mapping[str, str]
     """
     from consilience.privacy.secure_aggregation.masks import check_public_key
 
-    others = {name: line for name, line in roster.items() if name != party.name}
+    others = {name: line for name, line in roster.items() if name != party}
     mend = "Copy the line of each that this prints there: consilience party key party.toml"
-    if not party.identity:
+    if not identity:
         raise InvalidInput("the others know it by coordinator.key, and there is none", mend=mend)
     if len(others) < 2:
         what = f"it names {len(others)} others, and a sum is of three parties or more"

@@ -22,7 +22,7 @@ from consilience.core.messages.message import message
 from consilience.core.messages.replies import Failure, Replies
 from consilience.core.messages.schema import Agreement
 from consilience.core.messages.wire import encode
-from consilience.core.party.party import Party
+from consilience.core.party.view import PartyView
 from consilience.core.tasks.base import Task
 from consilience.core.tasks.outgoing import answer
 from consilience.core.tasks.predictions import PredictPublic
@@ -135,7 +135,7 @@ class SumQuestion:
         form = form_named(self.form, self.settings, first.outputs)
         return sum(math.prod(one) for one in form.shapes(agreement.rows, agreement.outputs))
 
-    def answer(self, party: Party) -> tuple[Array, ClassSums | None]:
+    def answer(self, party: PartyView) -> tuple[Array, ClassSums | None]:
         """Compute the integers that a party adds, shape ``(n,)``, uint64, and what it guarantees of them.
 
         Raises:
@@ -227,17 +227,16 @@ class OpenSum(
         named = f"{self.question} {self.attempt} {self.threshold}"
         return hashlib.sha256(named.encode()).digest()
 
-    def run(self, party: Party) -> SumKeys:
+    def run(self, party: PartyView) -> SumKeys:
         """Make keys."""
-        assert party.agreement is not None
-        among = party.agreement.summed
+        among = party.trainer.agreement.summed
         return member_of(party).open(
             self.domain,
             self.threshold,
             self.question,
             among=among,
             round=self.round,
-            history=party.history,
+            history=party.trainer.history.digest,
             noisy=party.outbox.discreet,
         )
 
@@ -260,7 +259,7 @@ class ShareSecrets(
     round: int
     keys: tuple[SumKeys, ...]
 
-    def run(self, party: Party) -> SealedShares:
+    def run(self, party: PartyView) -> SealedShares:
         """Check the keys, and seal shares for each other party."""
         return member_of(party).share(self.keys)
 
@@ -291,7 +290,7 @@ class SumMasked(
         if type(self).keeps_model and not all(task.keeps_model for task in self.asked.tasks):
             raise InvalidInput("a sum of what is trained first is asked for by SumTrained alone")
 
-    def run(self, party: Party) -> MaskedInput:
+    def run(self, party: PartyView) -> MaskedInput:
         """Compute the input, and mask it."""
 
         def reply(masked: Callable[[Array], Array]) -> tuple[MaskedInput, str]:
@@ -314,7 +313,7 @@ class SumMasked(
                 reply,
                 round=self.round,
                 rule=self.asked.rule,
-                history=party.history,
+                history=party.trainer.history.digest,
             )
         finally:
             member.summing = None
@@ -357,6 +356,6 @@ class OpenMasks(
     survivors: tuple[str, ...]
     sharing: int
 
-    def run(self, party: Party) -> SumOpening:
+    def run(self, party: PartyView) -> SumOpening:
         """Hand out shares, once and for one set of parties."""
         return member_of(party).reveal(self.survivors, round=self.round)

@@ -34,10 +34,12 @@ from consilience.core.learners import Learner
 from consilience.core.messages.schema import Public
 from consilience.core.numerics.coarse_ratios import Coarseness
 from consilience.core.numerics.encoder import Encoder
-from consilience.core.numerics.outcomes import Outcome
+from consilience.core.numerics.outcomes import Classes, Outcome
 from consilience.core.party.party import Party
 from consilience.core.party.personalizer import Purpose
+from consilience.core.party.rules import Keys, PartyRules, PublicRules
 from consilience.core.validation.arrays import Array
+from consilience.core.validation.tables import is_table
 from consilience.lab.config.sections import (
     Address,
     Flag,
@@ -52,6 +54,7 @@ from consilience.models.encoders.encoders import find_encoder
 from consilience.models.files.transfer import TRUSTED
 from consilience.models.files.trust import trusting
 from consilience.models.presets import make
+from consilience.privacy.accounting.privacy_of import declare_units
 from consilience.privacy.secure_aggregation.party import checked_roster
 from consilience.sites.party.limits import Limits
 from consilience.sites.party.own_ledger import check_subjects
@@ -60,6 +63,7 @@ from consilience.sites.party.site import PartySite
 from consilience.tables.files.columns import load_column
 from consilience.tables.load import read_rows
 from consilience.tables.outcomes.survival import Survival
+from consilience.tables.reader import PrivateTable
 from consilience.tables.targets import OutcomeSpec
 
 
@@ -175,25 +179,29 @@ class PartySpec(Section):
     def _party(self, *, discreet: bool = False) -> Party:
         """The party; a ``discreet`` one tells a coordinator, who reads its errors, not what its rows hold."""
         try:
-            party, public = self._with_public()
+            party, public = self._with_public(discreet=discreet)
         except InvalidInput as error:
             if not discreet:
                 raise
             said = "its configuration or its rows cannot be used"
             mend = "At the party: consilience party check says why."
             raise InvalidInput(said, where=f"party {self.name!r}", mend=mend) from error
-        party.discreet = discreet
-        if self.coordinator is not None and self.coordinator.key.is_file():
-            party.identity = self.coordinator.key.read_bytes()
-        if self.roster is not None:
-            with _key("roster"):
-                party.roster = checked_roster(party, self.roster)
         if public is not None:
-            party.public = party.read_by(public)
+            party.read_public(public)
         party.keep_answers(self.state.with_name(f"{self.state.name}-answers.jsonl"))
         return party
 
-    def _with_public(self) -> tuple[Party, Public | None]:
+    def _keys(self) -> Keys:
+        """Read the keys of the party."""
+        identity, roster = b"", self.roster
+        if self.coordinator is not None and self.coordinator.key.is_file():
+            identity = self.coordinator.key.read_bytes()
+        if roster is not None:
+            with _key("roster"):
+                roster = checked_roster(self.name, identity, roster)
+        return Keys(identity=identity, roster=roster)
+
+    def _with_public(self, *, discreet: bool) -> tuple[Party, Public | None]:
         """The party and the public rows of its file; errors name keys, and not the file."""
         public, where = None, self.data
         with _key("public"):
@@ -211,6 +219,8 @@ class PartySpec(Section):
                 where="data.target",
                 mend='Where its labels are numbers say data.kind = "regression".',
             )
+        if outcome is not None and self.data.aliases:
+            raise InvalidInput("aliases are of classes, and it has none", where="data.aliases")
         if outcome is not None:
             classes = True  # bins, which models of classes learn
         if classes is not None and (learner.abilities.kind == "classification") != classes:
@@ -223,26 +233,28 @@ class PartySpec(Section):
         party = Party(
             self.name,
             learner,
-            *own,
-            test=tests,
+            _as_read(own[0], where),
+            own[1],
+            test=None if tests is None else (_as_read(tests[0], where), tests[1]),
             calibration=self.data.calibration,
-            aliases=self.data.aliases,
-            trusts=self.trusts,
-            sends_rows=self.model.sends_rows,
-            encoder=self._encoder(),
             purpose=self.purpose,
-            rename=where.rename,
-            units=where.units,
-            missing=where.missing,
-            unknown=where.unknown,
-            outcome=outcome,
-            classes=where.classes,
-            privacy_units=None if self.limits.unit == "row" else self._column("unit"),
-            arrived=self._column("arrival") if self.limits.arrival else None,
+            outcome=outcome or Classes(where.classes, self.data.aliases),
+            rules=PartyRules(
+                trusts=self.trusts,
+                sends_rows=self.model.sends_rows,
+                redact_errors=discreet,
+                public=PublicRules(encoder=self._encoder()),
+                keys=self._keys(),
+            ),
         )
-        if (most := self.limits.classes) is not None and len(party.classes) > most:
+        declare_units(
+            party,
+            None if self.limits.unit == "row" else self._column("unit"),
+            self._column("arrival") if self.limits.arrival else None,
+        )
+        if (most := self.limits.classes) is not None and len(party.rows.classes) > most:
             raise InvalidInput(
-                f"its own rows are of {len(party.classes):,} classes, and it takes {most:,}",
+                f"its own rows are of {len(party.rows.classes):,} classes, and it takes {most:,}",
                 where="limits.classes",
                 mend="Raise it, or look whether data.target is the right column.",
             )
@@ -297,6 +309,15 @@ class PartySpec(Section):
             return None
         with _key("data.encoder"), trusting():
             return find_encoder(_import_path(self.data.encoder))
+
+
+def _as_read(X: Any, where: Any) -> Any:
+    """Say of a table how its columns are read; other rows stay as they are."""
+    if not is_table(X):
+        return X
+    return PrivateTable(
+        X, rename=where.rename, units=where.units, missing=where.missing, unknown=where.unknown
+    )
 
 
 def read_party(path: Path) -> PartySpec:

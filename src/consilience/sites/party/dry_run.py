@@ -18,6 +18,7 @@ from consilience.core.messages.replies import Failure
 from consilience.core.messages.schema import PRECISION, Agreement, OutputKind, Public
 from consilience.core.messages.wire import decode, encode
 from consilience.core.party.party import Party
+from consilience.core.party.rules import PartyRules, PublicRules
 from consilience.core.tasks.base import Task
 from consilience.core.tasks.lifecycle import Describe, Join
 from consilience.core.tasks.predictions import Distill, FitPrivate, PredictPublic
@@ -98,24 +99,25 @@ def try_out(spec: PartySpec) -> DryRunReport:
         origin = "coordinator" if spec.limits.max_public_bytes else "none"
     small = _smaller(party, spec)
     if origin == "coordinator":
-        small.public = Public(small.X[:MOST_ROWS], party.schema) if len(small.X) else Public.none()
+        inputs = small.rows.X[:MOST_ROWS]
+        small.hold_public(Public(inputs, party.rows.schema) if len(inputs) else Public.none())
     public_rows, outputs = len(party.public), _agreed(party).outputs
     precision = PRECISION[_kind_of(party)]
     _asked(small, spec.threads)  # the first time libraries are imported as well
     return DryRunReport(
         name=spec.name,
-        rows=len(party.X),
-        test_rows=0 if party.test is None else len(party.test[0]),
-        inputs=party.X.shape[1:],
+        rows=len(party.rows.X),
+        test_rows=0 if party.rows.test is None else len(party.rows.test[0]),
+        inputs=party.rows.X.shape[1:],
         classes=_rows_by_class(party),
         public_rows=public_rows,
         public=party.public.key if public_rows else "",
         public_from=origin,
         public_bytes=spec.limits.public_bytes,
         kept=kept_public(spec.state) if origin == "coordinator" else (),
-        shared_rows=party.shared_rows,
+        shared_rows=party.trainer.rows.left_out,
         model=spec.model.name,
-        soft_targets=party.how_soft_targets,
+        soft_targets=party.prototype.abilities.how,
         answer_bytes=public_rows * outputs * np.dtype(precision).itemsize,
         leaves=spec.limits.allowed_replies(),
         seconds=_seconds(_asked(small, spec.threads), small, party),
@@ -123,8 +125,8 @@ def try_out(spec: PartySpec) -> DryRunReport:
         warnings=(
             *lax_limits(spec.limits),
             *ledger_warnings(spec.limits),
-            *party.notes,
-            *party.rare,
+            *party.rows.notes,
+            *party.trainer.rare,
         ),
     )
 
@@ -143,7 +145,8 @@ def join_alone(spec: PartySpec) -> Party:
     read_session(spec.state)
     whole_ledger(spec.state, spec.limits.ledger_in(spec.state))
     party = spec.party()
-    party.public = party.public or Public.none()
+    if party.public is None:
+        party.hold_public(Public.none())
     with spec.located():
         spec.limits.bind(party)
         party.join(_agreed(party))
@@ -232,7 +235,7 @@ def _asked(party: Party, threads: int) -> dict[str, float]:
 
         ask(Describe())
         ask(Join(agreement=agreed))  # trains nothing: what it takes is the state's
-        if learns_only := not (party.labelled or party.frozen):
+        if learns_only := not (party.rows.labelled or party.frozen):
             targets = np.full((agreed.rows, agreed.outputs), 1 / agreed.outputs, PRECISION[kind])
             targets[:: agreed.outputs] *= 0.5  # of one class alone not every model learns
             targets[:: agreed.outputs, 0] += 0.5
@@ -248,10 +251,10 @@ def _asked(party: Party, threads: int) -> dict[str, float]:
 def _seconds(taken: Mapping[str, float], small: Party, party: Party) -> dict[str, float]:
     """Seconds of a round on all rows, if time grows with them; public rows to come are taken for as many."""
     assert small.public is not None and party.public is not None
-    own, state = len(party.X) / max(len(small.X), 1), taken["Join"]
+    own, state = len(party.rows.X) / max(len(small.rows.X), 1), taken["Join"]
     factors = {"FitPrivate": own}
     if len(small.public):
-        public = (len(party.public) or len(party.X)) / len(small.public)
+        public = (len(party.public) or len(party.rows.X)) / len(small.public)
         factors |= {"PredictPublic": public, "Distill": max(own, public)}
     words = {"FitPrivate": "train", "PredictPublic": "predict", "Distill": "learn from the teacher"}
     seconds = {
@@ -265,63 +268,65 @@ def _seconds(taken: Mapping[str, float], small: Party, party: Party) -> dict[str
 
 def _rows_by_class(party: Party) -> dict[str, int]:
     """Rows of each class; of an outcome of each kind that it tells apart, such as censored rows."""
-    if party.outcome is None or not party.labelled:
-        return {name: int((party.y == name).sum()) for name in party.classes}
-    kinds, counts = np.unique(party.outcome.strata(party.y), return_counts=True)
+    if party.rows.outcome is None or not party.rows.labelled:
+        return {name: int((party.rows.y == name).sum()) for name in party.rows.classes}
+    kinds, counts = np.unique(party.rows.outcome.strata(party.rows.y), return_counts=True)
     return {str(kind): int(n) for kind, n in zip(kinds, counts, strict=True) if kind}
 
 
 def _smaller(party: Party, spec: PartySpec) -> Party:
     """The same party with a few rows of every class."""
     assert party.public is not None
-    kinds, names = party.y, party.classes
-    if party.outcome is not None and party.labelled:
-        bins = party.outcome.targets(party.y, own=party.y).argmax(axis=1)
-        kinds = np.char.add(party.outcome.strata(party.y), bins.astype(str))
+    kinds, names = party.rows.y, party.rows.classes
+    if party.rows.outcome is not None and party.rows.labelled:
+        bins = party.rows.outcome.targets(party.rows.y, own=party.rows.y).argmax(axis=1)
+        kinds = np.char.add(party.rows.outcome.strata(party.rows.y), bins.astype(str))
         names = tuple(np.unique(kinds))
-    groups = [np.flatnonzero(kinds == name) for name in names if party.labelled]
-    groups = groups or [np.arange(len(party.X))]
+    groups = [np.flatnonzero(kinds == name) for name in names if party.rows.labelled]
+    groups = groups or [np.arange(len(party.rows.X))]
     rows = np.sort(np.concatenate([group[: -(-MOST_ROWS // len(groups))] for group in groups]))
     small = Party(
         party.name,
-        party.untrained() if party.frozen else spec.learner(),  # a frozen one keeps its answers
-        party.X[rows] if len(party.X) else None,
-        party.y[rows] if party.labelled else None,
+        party.trainer.untrained() if party.frozen else spec.learner(),  # one that keeps its answers
+        party.rows.X[rows] if len(party.rows.X) else None,
+        party.rows.y[rows] if party.rows.labelled else None,
         calibration=spec.data.calibration,
-        trusts=spec.trusts,
-        sends_rows=spec.model.sends_rows,
-        encoder=party.encoder,
-        outcome=party.outcome,
+        outcome=party.rows.outcome,
+        rules=PartyRules(
+            trusts=spec.trusts,
+            sends_rows=spec.model.sends_rows,
+            public=PublicRules(encoder=party.rules.public.encoder),
+        ),
     )
     public = party.public
-    small.public = public.take(slice(MOST_ROWS)) if len(public) else public
+    small.hold_public(public.take(slice(MOST_ROWS)) if len(public) else public)
     return small
 
 
 def _agreed(party: Party) -> Agreement:
     """The agreement of a federation of this party alone."""
     assert party.public is not None
-    classes, tested = party.classes, party.test
-    if party.kind == "classification" and not classes:  # it learns only: any will do
+    classes, tested = party.rows.classes, party.rows.test
+    if party.rows.kind == "classification" and not classes:  # it learns only: any will do
         classes = ("one", "other") if tested is None else class_order(tested[1].tolist())
-    mine = (party.name,)
+    mine, encoder = (party.name,), party.rules.public.encoder
     return Agreement(
-        kind=party.kind,
+        kind=party.rows.kind,
         frozen=mine if party.frozen else (),
-        learners=() if party.labelled or party.frozen else mine,
+        learners=() if party.rows.labelled or party.frozen else mine,
         classes=classes,
-        outputs=len(classes) or party.targets or (1 if tested is None else tested[1].shape[1]),
+        outputs=len(classes) or party.rows.targets or (1 if tested is None else tested[1].shape[1]),
         public=party.public.key,
         rows=len(party.public),
         seed=0,
-        encoder=party.public.encoder_key if party.encoder is None else party.encoder.key,
-        outcome="" if party.outcome is None else party.outcome.key,
+        encoder=party.public.encoder_key if encoder is None else encoder.key,
+        outcome="" if party.rows.outcome is None else party.rows.outcome.key,
     )
 
 
 def _kind_of(party: Party) -> OutputKind:
     """The kind of its predictions."""
-    return "probabilities" if party.kind == "classification" else "values"
+    return "probabilities" if party.rows.kind == "classification" else "values"
 
 
 def _check_folder(state: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Annotated, Any, Literal, get_args
 
 from pydantic import AfterValidator, Field, PlainValidator
@@ -312,38 +313,48 @@ class Limits(PrivacyLimits):
         mend = "The party's engineer may raise sets; own rows or settings that changed make another set."
         _refuse_above("density_ratios", sets, most, what, mend)
 
-    def bind(self, party: Party, measured: int = 0, *, noise: NoiseSource = SystemNoise) -> None:
-        """Have a party keep to the limits in what it computes, and say how often it can be measured.
+    def bind(self, party: Party, *, noise: NoiseSource = SystemNoise) -> None:
+        """Make a party keep to the limits in what it computes.
 
         Args:
-            party: it.
-            measured: how often it was measured in all its life.
+            party: the party.
             noise: makes the source of its noise.
 
         Raises:
             InvalidInput: the party cannot keep to the budget (:meth:`.Party.protect`), or to noise that it
                 shares with parties whose keys it has no roster of.
         """
-        if self.noise == "shared" and party.roster is None:
+        if self.noise == "shared" and party.rules.keys.roster is None:
             raise InvalidInput(
                 "a coordinator could invent the parties that it shares noise with, and take theirs off",
                 where="limits.noise",
                 mend='Give the others\' keys in [roster]; or set noise = "own".',
             )
-        party.least_alpha, party.overlap, party.digits = self.alpha, self.overlap, self.digits
+        rules = party.rules
+        ratios = self.density_ratios or "none"
+        if ratios == "exact":  # no limit
+            ratios = rules.density_ratios
+        elif isinstance(ratios, Coarseness) and not self._allows(CompareCoarsely):
+            ratios = "none"
+        public = replace(rules.public, overlap=self.overlap and rules.public.overlap)
+        least = max(self.alpha, rules.least_alpha)
+        party.keep_to(replace(rules, least_alpha=least, density_ratios=ratios, public=public))
         if self.answers is not None:
-            party.most_answers(self.answers)
+            party.bound_answers(self.answers)
         protect(party, self.budget, noise=noise)
-        party.ratios = "exact" if self.density_ratios == "exact" else "none"
-        if isinstance(self.density_ratios, Coarseness):
-            party.coarseness = self.density_ratios
-            party.ratios = "coarse" if self._allows(CompareCoarsely) else "none"
+
+    def most_measurements(self, measured: int) -> int | None:
+        """Give the number of times that the party may be measured in a run; ``None`` for no limit.
+
+        Args:
+            measured: number of times that it was measured in all its life.
+        """
         bounds = [self.metrics]
         if self.metrics_in_all is not None:
             bounds.append(max(0, self.metrics_in_all - measured))
         if not (self._allows(Evaluate) and self.affords(Evaluate)):
             bounds.append(0)
-        party.most_measurements = min((most for most in bounds if most is not None), default=None)
+        return min((most for most in bounds if most is not None), default=None)
 
     def _allows(self, task: type[Task]) -> bool:
         """Return true if ``allow`` names a task or its group."""

@@ -137,8 +137,9 @@ def check_sent(home: Path, party: Party, public: Public, limits: Limits) -> None
         limits.refuse_sets(len(sets) + 1)
         sets[name] = {}
         write_sets(home, sets)
-    names = party.X.shape[1:] if party.table is None else party.table.names
-    form = [*map(str, names), *["own rows may be public rows"] * party.overlap]
+    own = party.rows
+    names = own.X.shape[1:] if own.table is None else own.table.names
+    form = [*map(str, names), *["own rows may be public rows"] * party.rules.public.overlap]
     if sets[name].get("form") != form:
         refusal = None
         try:

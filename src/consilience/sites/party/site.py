@@ -38,13 +38,7 @@ from consilience.core.messages.wire import decode, encode
 from consilience.core.numerics.randomness import NoiseSource, SystemNoise, limited_threads
 from consilience.core.party.party import Party
 from consilience.core.party.row_scores import COMPARED_SETS
-from consilience.core.party.state import (
-    join_again,
-    read_agreement,
-    read_features,
-    read_state,
-    write_state,
-)
+from consilience.core.party.state import read_agreement
 from consilience.core.tasks.base import Task
 from consilience.core.tasks.fields import within
 from consilience.core.tasks.lifecycle import Describe, Join, Restore, TakePublic
@@ -56,7 +50,6 @@ from consilience.sites.party.own_ledger import ledger_of
 from consilience.sites.party.public_rows import (
     check_sent,
     keep_sent,
-    kept_public,
     read_public,
     sweep_public,
 )
@@ -64,6 +57,7 @@ from consilience.sites.party.replies import KeptReplies, left_by
 from consilience.sites.party.requests import TasksFailed, check_round, read_request
 from consilience.sites.party.secret import own_secret
 from consilience.sites.party.session import Session, last_line, read_session
+from consilience.sites.party.stage import SiteStage
 from consilience.sites.party.state import (
     CHECKPOINTS,
     SESSION,
@@ -157,7 +151,7 @@ class PartySite:
             tasks: tuple[Task, ...] = ()
             self._trouble = ""
             if self._party is not None:
-                self._party.trouble = ""
+                self._party.outbox.withhold("")
             try:
                 tasks = self._read(request, to)
                 with limited_threads(self._threads):
@@ -203,10 +197,7 @@ class PartySite:
             asks = federation or session.federation
         self.limits.refuse(tasks, federation=asks)
         if isinstance(first, Describe):  # its rows may not fit what it joined
-            party = self._made()
-            party.kept_public = kept_public(self._state.home)
-            self.limits.bind(party, session.measured if session else 0, noise=self._noise)
-            outcome, reply = reply_of(party, (first,), encode)
+            outcome, reply = reply_of(self._made(), (first,), encode)
             return outcome, reply, getattr(outcome, "kind", "ok")
         if isinstance(first, TakePublic):
             return self._taken(first, session)
@@ -267,12 +258,11 @@ class PartySite:
 
     def _supply(self, party: Party, digest: str) -> None:
         """Have a party without public rows of its own hold those of a digest, if they were sent to it."""
-        if not party.max_public_bytes or (party.public is not None and party.public.key == digest):
+        held = party.public is not None and party.public.key == digest
+        if not party.rules.public.most_bytes or held:
             return
-        if digest == Public.none().key:
-            party.public = Public.none()
-        else:
-            party.public = read_public(self._state.home, digest)
+        none = Public.none()
+        party.hold_public(none if digest == none.key else read_public(self._state.home, digest))
 
     def _count(self, session: Session) -> None:
         """Write the session of a request that failed; all else of the state stays."""
@@ -297,19 +287,19 @@ class PartySite:
         first = tasks[0]
 
         def fill(after: Path, before: Path | None) -> None:
-            party.home = after / CHECKPOINTS
+            party.keep_states_in(checkpoints := after / CHECKPOINTS)
             if before is None or was is None:
                 privacy_of(party).accountant.clear()
             else:
-                read_features(party, before, only=True)
+                party.read_features(before, only=True)
                 another = isinstance(first, Join) and (
                     was.federation != session.federation
                     or encode([read_agreement(before)]) != encode([first.agreement])
                 )
                 if session.recorded > was.recorded:
-                    share_checkpoint(before, party.home, session.recorded)
+                    share_checkpoint(before, checkpoints, session.recorded)
                 elif not another:  # else they are of no use
-                    share_files(before / CHECKPOINTS, party.home)
+                    share_files(before / CHECKPOINTS, checkpoints)
             outcome, reply = reply_of(party, tasks, encode)
             if isinstance(outcome, Failure):
                 raise TasksFailed(outcome)
@@ -321,7 +311,7 @@ class PartySite:
             session.write(after)
             # Those too that a sum question carries.
             keeps_model = all(task.keeps_model for task in within(tasks))
-            write_state(party, after, before=before, keeps_model=keeps_model)
+            party.write_state(after, before=before, keeps_model=keeps_model)
             anew, kept = isinstance(first, Join | Restore), KeptReplies(after)
             earlier = None if anew or before is None else KeptReplies(before)
             kept.begin(earlier, since=session.round - 1)
@@ -339,15 +329,16 @@ class PartySite:
         """The party, under its limits and discreet; made when it is first needed."""
         if self._party is None:
             party = self._make()
-            party.discreet = True
+            keys, most_bytes = party.rules.keys, 0
+            if self.limits.secret and not keys.secret:
+                keys = replace(keys, secret=own_secret(self._state.home))
+            if party.public is None and not (most_bytes := self.limits.max_public_bytes):
+                party.hold_public(Public.none())  # so that it is not sent what it would refuse
+            public = replace(party.rules.public, most_bytes=most_bytes)
+            party.keep_to(replace(party.rules, redact_errors=True, keys=keys, public=public))
             self.limits.bind(party, noise=self._noise)
             privacy_of(party).accountant.keep_in(self._ledger, scope=self._scope)
-            if self.limits.secret and not party.secret:
-                party.secret = own_secret(self._state.home)
-            if party.public is None:
-                party.max_public_bytes = self.limits.max_public_bytes
-                if not party.max_public_bytes:
-                    party.public = Public.none()  # so that it is not sent what it would refuse
+            party.outbox.use(SiteStage(self.limits, self._state.home))
             self._party, self.name = party, party.name
         return self._party
 
@@ -358,7 +349,7 @@ class PartySite:
             return party
         self._joined()
         privacy_of(party).accountant.clear()
-        read_state(party, folder)
+        party.read_state(folder)
         self._loaded_state = folder
         return party
 
@@ -366,7 +357,7 @@ class PartySite:
         """The party as it was when it had joined."""
         party, folder = self._made(), self._folder()
         self._supply(party, read_agreement(folder).public)
-        join_again(party, folder)
+        party.join_again(folder)
         return party
 
     def _session(self) -> Session | None:
@@ -407,14 +398,14 @@ class PartySite:
 
     def _detail(self, tasks: tuple[Task, ...], outcome: Outcome) -> str:
         """The words of a line of the log: those too that do not leave, with a budget or of foreign code."""
-        if trouble := self._trouble or (self._party.trouble if self._party else ""):
+        if trouble := self._trouble or (self._party.outbox.withheld if self._party else ""):
             return trouble
         if isinstance(outcome, Failure):
             return outcome.reason
         if isinstance(first := tasks[0], TakePublic):
             rows = len(first.values if first.lengths is None else first.lengths)
             return f"{rows:,} public rows came from the coordinator, digest {first.public}"
-        if isinstance(first, Join) and (shared := self._made().shared_rows):
+        if isinstance(first, Join) and (shared := self._made().trainer.rows.left_out):
             return f"{shared:,} of its rows are among the public rows, and are left out"
         return "; ".join(note for reply in outcome for note in getattr(reply, "notes", ()))
 

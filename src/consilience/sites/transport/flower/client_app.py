@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import traceback
 from collections.abc import Callable
+from pathlib import Path
 from threading import Timer
 from typing import TYPE_CHECKING, Any
 
@@ -29,18 +30,24 @@ if TYPE_CHECKING:
 
 
 def party_app(
-    make_party: Callable[[Context], Party], *, threads: int = 1, limits: Limits = EVERYTHING
+    make_party: Callable[[Context], Party],
+    *,
+    home: Callable[[Context], Path] | None = None,
+    threads: int = 1,
+    limits: Limits = EVERYTHING,
 ) -> ClientApp:
     """Make the Flower ClientApp of a party.
 
     Flower runs every message in a new process and keeps no state over a restart, so the party is made
-    anew each time and its state and audit log live on its disk, in ``party.home``
-    (:class:`~consilience.sites.party.PartySite`). The state is written before the answer leaves.
+    anew each time and its state and audit log live in a folder of its disk
+    (:class:`~consilience.sites.party.PartySite`). The state is written before the answer leaves. The
+    coordinator sends the public rows, and the party keeps them in that folder.
 
     Args:
         make_party: called with the node's context (its ``node_config`` says which party it is) for every
-            message; gives the party with ``public`` and ``home`` set. A protocol with tasks of its own
-            must be imported where this function is.
+            message. A protocol with tasks of its own must be imported where this function is.
+        home: called with the node's context; gives the folder of the party's state. By default
+            ``node_config["home"]``.
         threads: numerical threads while the party works.
         limits: what the party lets itself be asked.
 
@@ -49,21 +56,23 @@ def party_app(
 
     Example:
         >>> def make_party(context):
-        ...     party = Party(context.node_config["party"], LogisticRegression(), X, y)
-        ...     party.public, party.home = Public(X_public), Path(context.node_config["home"])
-        ...     return party
+        ...     return Party(context.node_config["party"], LogisticRegression(), X, y)
         >>> app = party_app(make_party)  # doctest: +SKIP
     """
 
     def make_site(context: Context) -> PartySite:
         party = make_party(context)
-        if party.home is None:
+        if home is None and "home" not in context.node_config:
             raise InvalidInput(
-                "it has no folder to keep its state in", where=f"party {party.name!r}"
+                "it has no folder to keep its state in",
+                where=f"party {party.name!r}",
+                mend="Name it when the SuperNode starts, --node-config 'home=\"…\"'; "
+                "or give party_app(home=…).",
             )
+        folder = Path(str(context.node_config["home"])) if home is None else home(context)
         return PartySite(
             lambda: party,
-            party.home,
+            folder,
             name=party.name,
             limits=limits,
             threads=threads,

@@ -63,7 +63,8 @@ class RayNetwork(FlowerNetwork):
         self._members = by_name(members, public)
         self._folder = tempfile.TemporaryDirectory(prefix="consilience-")
         for number, member in enumerate(self._members.values()):
-            member.home = member.home or Path(self._folder.name) / str(number)
+            if member.home is None:
+                member.keep_states_in(Path(self._folder.name) / str(number))
         # A protocol may define messages in its own file; the workers must know them too.
         modules = sorted({made.__module__ for made in REGISTRY.values()} - {"__main__"})
         given = (importers(), tuple(self._members.values()), threads, tuple(modules))
@@ -99,8 +100,8 @@ class RayNetwork(FlowerNetwork):
         for name, member in self._members.items():
             with _site(member, 1) as site:
                 party = site.party()
-                if party is not None and party.learner.fitted:
-                    found[name] = party.model()
+                if party is not None and party.trainer.learner.fitted:
+                    found[name] = party.trainer.model()
         return found
 
     def close(self) -> None:

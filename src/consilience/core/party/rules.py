@@ -1,0 +1,119 @@
+"""Rules that the owner of a party sets once: what it accepts, and what it tells of its rows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from consilience.core.errors import InvalidInput
+from consilience.core.messages.schema import Ratios
+from consilience.core.numerics.coarse_ratios import Coarseness
+from consilience.core.numerics.encoder import Encoder, find_encoder
+from consilience.core.validation.numbers import check_flag, check_number
+
+
+@dataclass(frozen=True)
+class PublicRules:
+    """Rules for public rows.
+
+    Attributes:
+        most_bytes: bytes of public rows that the coordinator may send, default 0: it may send none, because
+            the party has public rows of its own.
+        overlap: whether the party trains on own rows that are public rows too, and is measured on them.
+        encoder: makes the features that rows are compared by, for a party at its own machine: a callable with
+            a ``key`` (:func:`.find_encoder` makes one by name). ``None`` compares inputs, or uses the encoder
+            of the federation.
+    """
+
+    most_bytes: int = 0
+    overlap: bool = True
+    encoder: Encoder | None = None
+
+    def __post_init__(self) -> None:
+        check_flag("overlap", self.overlap, where="rules")
+        if self.encoder is not None:
+            object.__setattr__(self, "encoder", find_encoder(self.encoder))
+
+    def check_sent(self, party: str) -> None:
+        """Raise ``InvalidInput`` if a party takes no public rows from the coordinator."""
+        if not self.most_bytes:
+            raise InvalidInput(
+                "it has public rows of its own, and takes no others",
+                where=f"party {party!r}",
+                mend="Name no public file at the party, and the coordinator sends the rows.",
+            )
+
+
+@dataclass(frozen=True)
+class Keys:
+    """Keys of a party.
+
+    Attributes:
+        secret: mixed into the random streams of the party. A coordinator, who knows the seed, then cannot
+            recompute what the model does. Empty bytes, the default, leave the seed alone.
+        identity: private key in OpenSSH's form, by which the other parties know it; it signs the keys of
+            secure sums.
+        roster: public keys of the other parties, by name; ``None`` accepts the keys that the coordinator
+            passes on.
+    """
+
+    secret: bytes = field(default=b"", repr=False)
+    identity: bytes = field(default=b"", repr=False)
+    roster: Mapping[str, str] | None = None
+
+
+@dataclass(frozen=True)
+class PartyRules:
+    """Rules of a party, which no coordinator can change.
+
+    Attributes:
+        trusts: packages whose models the party accepts from others, if models are exchanged; ``None`` accepts
+            those of the libraries that consilience has learners for.
+        sends_rows: whether a model that holds rows it was trained on, such as nearest neighbours or a kernel
+            machine, may be sent to others.
+        density_ratios: what the party tells of where its rows lie: ``"exact"`` ratios, coarse ones in the
+            settings given, or ``"none"``.
+        least_alpha: least weight of the private rows in a refit, whatever weight is asked for; in [0, 1].
+        redact_errors: remove private values from error messages sent to the coordinator.
+        public: rules for public rows.
+        keys: keys of the party.
+
+    Raises:
+        InvalidInput: a value of another type or range.
+    """
+
+    trusts: Sequence[str] | None = None
+    sends_rows: bool = False
+    density_ratios: Literal["exact", "none"] | Coarseness = "exact"
+    least_alpha: float = 0.0
+    redact_errors: bool = False
+    public: PublicRules = PublicRules()
+    keys: Keys = Keys()
+
+    def __post_init__(self) -> None:
+        if isinstance(self.trusts, str):
+            mend = f"Give a list: [{self.trusts!r}]."
+            raise InvalidInput(f"trusts is {self.trusts!r}", where="rules", mend=mend)
+        if self.trusts is not None:
+            object.__setattr__(self, "trusts", tuple(self.trusts))
+        check_flag("sends_rows", self.sends_rows, where="rules")
+        check_number("least_alpha", self.least_alpha, at_least=0, at_most=1, where="rules")
+        told = self.density_ratios
+        if not isinstance(told, Coarseness) and told not in ("exact", "none"):
+            raise InvalidInput(
+                f"density_ratios is {told!r}",
+                where="rules",
+                mend='Give "exact", "none" or a consilience.core.numerics.coarse_ratios.Coarseness.',
+            )
+
+    @property
+    def ratios(self) -> Ratios:
+        """Kind of density ratios that the party gives, as it describes itself."""
+        return "coarse" if isinstance(self.density_ratios, Coarseness) else self.density_ratios
+
+    @property
+    def coarseness(self) -> Coarseness:
+        """Settings of coarse density ratios."""
+        told = self.density_ratios
+        return told if isinstance(told, Coarseness) else Coarseness()
