@@ -20,7 +20,7 @@ import numpy as np
 from consilience.core.aggregation.guard import SecretLabels
 from consilience.core.errors import ConsilienceError, InvalidInput
 from consilience.core.federation.driver import CompletedRound, drive, total_rounds
-from consilience.core.federation.federation import Federation
+from consilience.core.federation.federation import federation_over
 from consilience.core.federation.history import MAIN_METRICS
 from consilience.core.files import inside, write_whole
 from consilience.core.learners import Model
@@ -149,7 +149,7 @@ class MethodRun:
 
     def _run_rounds(self) -> None:
         label, seed, ledger = self.method.label, self.seed, self.ledger
-        self._federation = Federation.over(
+        self._federation = federation_over(
             self._network,
             self.setup.public,
             seed=seed,

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from consilience.core.errors import ConsilienceError, InvalidInput, RunFailed, command, nearest
-from consilience.core.federation.federation import Federation
+from consilience.core.federation.federation import federation_over
 from consilience.core.federation.forming import check_classes_fixed, known_to_few
 from consilience.core.files import write_folder
 from consilience.core.learners.sklearn.estimators import make_of
@@ -225,7 +225,7 @@ def _check_methods(
         else:
             network = LocalNetwork(members, setup.public, **limits)
         bears: dict[str, Any] = {"strict": spec.strictly, "tolerates": spec.robustness.unaided}
-        federation = Federation.over(network, setup.public, seed=seed, **bears)
+        federation = federation_over(network, setup.public, seed=seed, **bears)
         return federation.form(), network
 
     early = [party for party in parties if party.name not in late] if late else parties
