@@ -190,7 +190,7 @@ def rehearse(spec: Spec) -> Rehearsal:
                 setup.parties(budget=budget)
         if any(method.needs_public for method in spec.methods):
             _check_public(setup.public)
-        parties = everyone(spec, setup)
+        parties = everyone(spec, setup.names, setup.maker())
         if seed == spec.seed_list[-1]:
             for party in parties:
                 party.check_saving()
