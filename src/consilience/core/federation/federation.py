@@ -28,7 +28,7 @@ from consilience.core.federation.forming import (
 from consilience.core.federation.history import History
 from consilience.core.messages.replies import Description, Metrics
 from consilience.core.messages.schema import Agreement, Public
-from consilience.core.networks import LocalNetwork, Network, Population, PopulationNetwork
+from consilience.core.networks import Network, in_process_network
 from consilience.core.numerics.encoder import Encoder, find_encoder
 from consilience.core.numerics.randomness import limited_threads
 from consilience.core.party.party import Party
@@ -112,12 +112,7 @@ class Federation:
                 warnings.warn(f"public data: {note}", stacklevel=2)
             if encoder is not None:
                 shared = shared.with_encoder(find_encoder(encoder))
-            network = (
-                PopulationNetwork(parties, shared)
-                if isinstance(parties, Population)
-                else LocalNetwork(parties, shared)
-            )
-            members = _Connected(network, shared.encoder_key)
+            members = _Connected(in_process_network(parties, shared), shared.encoder_key)
         if not isinstance(seed, int | np.integer) or seed < 0:
             raise InvalidInput(
                 f"seed is {seed!r}", where="federation", mend="Give a whole number, 0 or more."
@@ -190,9 +185,6 @@ class Federation:
         with limited_threads(self.threads):
             replies = self.network.gather(Evaluate(round=round), to=asked)
         return {metrics.party: metrics for metrics in replies.of(Metrics)}
-
-    def _is_due(self, name: str, round: int, rounds: int) -> bool:
-        return round in measured_rounds(self._testers.get(name), rounds)
 
     def run(
         self,
@@ -300,7 +292,8 @@ class Federation:
             parties = self.network.parties
             if evaluate == "participants":
                 parties = () if round.replies is None else round.replies.parties
-            due = [name for name in parties if self._is_due(name, round.number, total)]
+            times = {name: measured_rounds(self._testers.get(name), total) for name in parties}
+            due = [name for name in parties if round.number in times[name]]
             return self.evaluate(round.number, parties=due)
 
         def record(done: CompletedRound) -> None:
@@ -344,6 +337,5 @@ def federation_over(
     Raises:
         InvalidInput: the seed is no whole number, or the quorum exceeds the number of parties.
     """
-    agreed = public.encoder_key if encoder is None else encoder
-    members = _Connected(network, agreed, tolerates)
+    members = _Connected(network, public.encoder_key if encoder is None else encoder, tolerates)
     return Federation(members, public, seed=seed, strict=strict, threads=threads)

@@ -23,7 +23,7 @@ from consilience.core.learners.sklearn.estimators import make_of
 from consilience.core.learners.sklearn.learner import SklearnLearner
 from consilience.core.messages.replies import METRICS, SharedModel
 from consilience.core.messages.schema import Agreement, Public
-from consilience.core.networks import LocalNetwork, Network, Population, PopulationNetwork
+from consilience.core.networks import Network, Population, in_process_network
 from consilience.core.party.party import Party
 from consilience.lab.config.experiment import Spec
 from consilience.lab.config.methods import budget_of, sums_without_noise
@@ -219,11 +219,7 @@ def _check_methods(
     late = {one.name for one in spec.late}
 
     def formed(members: list[Party] | Population) -> tuple[Agreement, Network]:
-        network: Network
-        if isinstance(members, Population):
-            network = PopulationNetwork(members, setup.public, **limits)
-        else:
-            network = LocalNetwork(members, setup.public, **limits)
+        network = in_process_network(members, setup.public, **limits)
         bears: dict[str, Any] = {"strict": spec.strictly, "tolerates": spec.robustness.unaided}
         federation = federation_over(network, setup.public, seed=seed, **bears)
         return federation.form(), network
