@@ -31,6 +31,7 @@ from page import write
 
 from consilience import Federation, ensemble_distillation
 from consilience.core.aggregation import AGGREGATORS, density_ratio, suwa
+from consilience.core.federation.federation import federation_over
 from consilience.core.messages.replies import Replies
 from consilience.core.networks import LocalNetwork
 from consilience.core.tasks.predictions import Distill, FitPrivate, PredictPublic
@@ -240,7 +241,7 @@ def cost(
     """CPU seconds of all parties' training, and of what the density ratio adds to it."""
     cohort = made(data, setting, parties, repetition)
     network = LocalNetwork(cohort.parties(), cohort.public)
-    federation = Federation.over(network, cohort.public, seed=repetition, strict=False)
+    federation = federation_over(network, cohort.public, seed=repetition, strict=False)
     federation.form()
     rule = density_ratio()
 

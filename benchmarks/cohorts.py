@@ -31,7 +31,8 @@ from torch import nn
 from torch.func import functional_call, grad, stack_module_state, vmap
 from torch.nn import functional as F
 
-from consilience import Federation, Party, avg, ensemble_distillation
+from consilience import Party, avg, ensemble_distillation
+from consilience.core.federation.federation import federation_over
 from consilience.core.learners import as_learner
 from consilience.core.messages.schema import Public
 from consilience.core.networks import LocalNetwork
@@ -152,7 +153,7 @@ def ours(job: Job, dealt: Any, *, at_a_time: int = 128) -> None:
         for i, (X, y) in enumerate(private)
     ]
     network = LocalNetwork(parties, shared := Public(public), at_a_time=at_a_time)
-    Federation.over(network, shared, strict=False).run(
+    federation_over(network, shared, strict=False).run(
         ensemble_distillation(aggregate=avg(), rounds=job.rounds), progress=False
     )
 

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import page
 
-from consilience.core.federation.federation import Federation
+from consilience.core.federation.federation import federation_over
 from consilience.core.networks import LocalNetwork
 from consilience.lab.config.methods import protocol_for
 from consilience.lab.experiments import parse_spec
@@ -76,7 +76,7 @@ def trial(repetition: int, problem: str, codec: list[Any], rounds: int) -> Mappi
     spec, protocol = _made(problem, codec, rounds)
     cohort = gather(spec, repetition)
     network = LocalNetwork(cohort.parties(), cohort.public)
-    federation = Federation.over(network, cohort.public, seed=repetition, strict=False)
+    federation = federation_over(network, cohort.public, seed=repetition, strict=False)
     steps = federation.rounds(protocol)
     next(steps)
     network.deliveries.clear()  # joining and the first fit are the same with every codec

@@ -25,8 +25,9 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 import numpy as np
 
-from consilience import Federation, Party, ensemble_distillation, uwa
+from consilience import Party, ensemble_distillation, uwa
 from consilience.core.checks.example_models import Linear
+from consilience.core.federation.federation import federation_over
 from consilience.core.messages.schema import Public
 from consilience.sites.party import EVERYTHING, PartySite
 from consilience.sites.party.process import write_programs
@@ -143,7 +144,7 @@ def conduct(grid: Any, config: Mapping[str, Any]) -> None:
         network = FlowerNetwork(
             grid, nodes=PARTIES, wait=300, federation=kind, timeout=300, quorum=1.0
         )
-        federation = Federation.over(network, public_rows(), strict=False)
+        federation = federation_over(network, public_rows(), strict=False)
         rounds = federation.rounds(ensemble_distillation(aggregate=uwa(), rounds=REPEATS + 1))
         next(rounds), next(rounds)  # joining, and the first training
         begun[kind] = (network, rounds)

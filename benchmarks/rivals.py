@@ -33,8 +33,9 @@ import rivals_page
 from page import RESULTS, write
 
 import consilience
-from consilience import Federation, ensemble_distillation
+from consilience import ensemble_distillation
 from consilience.core.aggregation import AGGREGATORS, Aggregator, density_ratio, suwa
+from consilience.core.federation.federation import federation_over
 from consilience.core.metrics.metrics import classification_metrics, log_losses, regression_metrics
 from consilience.core.networks import LocalNetwork
 from consilience.core.party.mixed_model import MixedModel
@@ -332,7 +333,7 @@ def outputs(
     """
     parties = setup.parties()
     network = Counting(parties, setup.public)
-    federation = Federation.over(network, setup.public, seed=seed, strict=False)
+    federation = federation_over(network, setup.public, seed=seed, strict=False)
     if rule == "alone":
         protocol = local_only(rounds=rounds)
     elif rule == "analytic-federation":

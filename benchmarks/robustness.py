@@ -31,12 +31,13 @@ from page import table, write
 from rivals import digest, trained_once
 from scipy.stats import t as student
 
-from consilience import Federation, auto, ensemble_distillation
+from consilience import auto, ensemble_distillation
 from consilience.core.aggregation import Aggregator
 from consilience.core.aggregation.auto import coarse_auto
 from consilience.core.aggregation.base import Screened
 from consilience.core.aggregation.guard import EXCLUDED, Guard, SecretLabels
 from consilience.core.errors import RunFailed
+from consilience.core.federation.federation import federation_over
 from consilience.core.federation.forming import holders_by_class
 from consilience.lab.experiments import gather, parse_spec
 from consilience.lab.experiments.setup import SimulatedParties
@@ -154,7 +155,7 @@ def tried(one: Trial) -> dict[str, Any]:
         hostile=hostile.model_copy(update={"parties": lying}),
         seed=one.seed,
     )
-    federation = Federation.over(network, setup.public, seed=one.seed, strict=False)
+    federation = federation_over(network, setup.public, seed=one.seed, strict=False)
     excluded: dict[str, int] = {}
     told: dict[str, Any] = {"malicious": malicious, "excluded": excluded}
     rule = guarded(one, setup, malicious)

@@ -189,7 +189,7 @@ NO_PARTIES = (
 
 
 def _written_elsewhere(trees: Mapping[Path, ast.Module]) -> list[str]:
-    """Assignments to an attribute of a party or one of its parts outside ``core/party``, or to an item of one.
+    """Assignments to an attribute of a party or its parts outside ``core/party``, or to an item of one.
 
     Assigned are attributes that a class of ``core/party`` has, of anything but ``self``; and by a base of
     ``Party`` in another folder, whatever it assigns to itself.

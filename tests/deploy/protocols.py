@@ -21,10 +21,11 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from consilience import Federation, Party
+from consilience import Party
 from consilience.core.checks import PROTOCOL_CASES, ProtocolCase
 from consilience.core.checks.example_parties import first_parties
 from consilience.core.checks.expectations import same_bits
+from consilience.core.federation.federation import federation_over
 from consilience.core.networks import LocalNetwork
 from consilience.core.protocols import Round
 from consilience.sites.party import EVERYTHING, PartySite, own_secret
@@ -89,7 +90,7 @@ def conduct(grid: Any, config: Mapping[str, Any]) -> None:
             grid, nodes=len(parties), wait=300, federation=name, timeout=300, quorum=1.0
         )
         begun = time.perf_counter()
-        rounds = list(Federation.over(network, public, strict=False).rounds(case.protocol))
+        rounds = list(federation_over(network, public, strict=False).rounds(case.protocol))
         found = {
             "said": said(case, rounds, network),
             "rounds": rounds[-1].number,
@@ -130,7 +131,7 @@ def different(name: str, found: Mapping[str, Any], homes: Callable[[int], Path])
     for number, party in enumerate(parties):
         set_keys(party, secret=own_secret(homes(number) / name))
     network = LocalNetwork(parties, public)
-    rounds = list(Federation.over(network, public, strict=False).rounds(case.protocol))
+    rounds = list(federation_over(network, public, strict=False).rounds(case.protocol))
     differ = [] if said(case, rounds, network) == found["said"] else ["states or teachers"]
     here = network.models()
     for number, party in enumerate(parties):

@@ -13,8 +13,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from consilience import Federation
 from consilience.core.errors import InvalidInput, RunFailed
+from consilience.core.federation.federation import federation_over
 from consilience.core.messages.wire import decode, encode
 from consilience.core.networks import LocalNetwork
 from consilience.core.tasks.lifecycle import Describe, Evaluate, Join, TakePublic
@@ -44,7 +44,7 @@ def _in_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
 def in_process(center: Path) -> dict[str, np.ndarray]:
     spec = read_coordinator(center)
     parties = [as_deployed(read_party(center.parent / name / "party.toml")) for name in NAMES]
-    federation = Federation.over(LocalNetwork(parties, spec.rows()), spec.rows(), seed=spec.seed)
+    federation = federation_over(LocalNetwork(parties, spec.rows()), spec.rows(), seed=spec.seed)
     list(federation.rounds(spec.make_protocol()))
     return {party.name: party.trainer.learner.predict(spec.rows().X) for party in parties}
 

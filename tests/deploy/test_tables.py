@@ -10,8 +10,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from consilience import Federation, Party
+from consilience import Party
 from consilience.core.errors import InvalidInput
+from consilience.core.federation.federation import federation_over
 from consilience.core.networks import LocalNetwork
 from consilience.lab.cli.predict import of_party, predictions
 from consilience.sites.coordinator.checks import coordinator_facts
@@ -96,7 +97,7 @@ def test_the_same_bits_as_in_one_process(run: Path, monkeypatch: pytest.MonkeyPa
     assert served(run, grid(run)) is True
     spec = read_coordinator(run)
     parties = [as_deployed(read_party(run.parent / name / "party.toml")) for name in NAMES]
-    federation = Federation.over(LocalNetwork(parties, spec.rows()), spec.rows(), seed=spec.seed)
+    federation = federation_over(LocalNetwork(parties, spec.rows()), spec.rows(), seed=spec.seed)
     list(federation.rounds(spec.make_protocol()))
     for party in parties:
         with read_party(run.parent / party.name / "party.toml").site() as site:

@@ -20,8 +20,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from consilience import Federation, Party
+from consilience import Party
 from consilience.core import protocols  # noqa: F401 (as the command does)
+from consilience.core.federation.federation import federation_over
 from consilience.core.messages.replies import Failure
 from consilience.core.networks import LocalNetwork
 from consilience.core.networks.incoming import Arrival, task_names
@@ -278,7 +279,7 @@ class Deployed:
                     releases = stack.enter_context(closing(PrivacyLedger(own.state / RELEASES)))
                     privacy_of(members[-1]).accountant.keep_in(releases)
             network = Replayed(members, spec.rows(), left_out=absent, was=was)
-            federation = Federation.over(network, spec.rows(), seed=spec.seed)
+            federation = federation_over(network, spec.rows(), seed=spec.seed)
             *_, last = federation.rounds(protocol)
         return dict(network._members), last
 

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from consilience import Federation
 from consilience.core.errors import InvalidInput
+from consilience.core.federation.federation import federation_over
 from consilience.core.networks import LocalNetwork
 from consilience.lab.runs.ledger import Ledger
 from consilience.sites.coordinator.configuration import read_coordinator, store_coordinator
@@ -107,7 +107,7 @@ def assert_same_models_in_one_process(center: Path) -> None:
     spec = read_coordinator(center)
     files = {name: center.parent / name / "party.toml" for name in NAMES}
     parties = [as_deployed(read_party(file)) for file in files.values()]
-    federation = Federation.over(LocalNetwork(parties, spec.rows()), spec.rows(), seed=spec.seed)
+    federation = federation_over(LocalNetwork(parties, spec.rows()), spec.rows(), seed=spec.seed)
     list(federation.rounds(spec.make_protocol()))
     for party in parties:
         with read_party(files[party.name]).site() as site:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from consilience.core.federation.federation import Federation
+from consilience.core.federation.federation import federation_over
 from consilience.core.messages.replies import Failure
 from consilience.core.messages.schema import Public
 from consilience.core.protocols import Protocol, ensemble_distillation
@@ -99,7 +99,7 @@ def strongest(
             scaling=None,
         )
         network = RecordedNetwork(setup.parties(budget=budget), setup.public)
-        federation = Federation.over(network, setup.public, seed=seed)
+        federation = federation_over(network, setup.public, seed=seed)
         hostile = laid and name.startswith("private")
         if hostile:  # one feature for each of the rows, and no other row has part in it
             basis = PublicBasis(

@@ -32,8 +32,9 @@ from typing import Any
 import numpy as np
 from sklearn.datasets import load_digits
 
-from consilience import Federation, Party
+from consilience import Party
 from consilience.core.errors import ConsilienceError
+from consilience.core.federation.federation import federation_over
 from consilience.core.messages.replies import Failure
 from consilience.core.messages.schema import Public
 from consilience.core.messages.wire import decode, encode
@@ -110,7 +111,7 @@ class Coordinator:
         self.powers: list[tuple[Any, Any]] = []
         self.truth: Any = None
         self.attempts, self.asked = 0, Counter[tuple[str, bytes]]()
-        Federation.over(self.network, self.public, strict=False).form()
+        federation_over(self.network, self.public, strict=False).form()
 
     def ask(self, names: Sequence[str], *tasks: Task) -> dict[str, Any]:
         """Ask parties, whatever they may be asked; the last reply of each that answers."""

@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 
-from consilience import Federation, ensemble_distillation, uwa
+from consilience import ensemble_distillation, uwa
 from consilience.core.checks import classifiers
+from consilience.core.federation.federation import federation_over
 from consilience.core.messages.replies import Failure, Predictions, Replies
 from consilience.core.messages.wire import encode
 from consilience.core.networks import LocalNetwork
@@ -64,7 +65,7 @@ class Hostile(LocalNetwork):
 
 def started(answer: Answer, rounds: int) -> tuple[Hostile, Iterator[Round]]:
     network = Hostile(answer)
-    federation = Federation.over(network, network.public, strict=False)
+    federation = federation_over(network, network.public, strict=False)
     protocol = ensemble_distillation(aggregate=uwa(), rounds=rounds)
     return network, federation.rounds(protocol)
 

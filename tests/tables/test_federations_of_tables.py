@@ -21,6 +21,7 @@ from sklearn.svm import SVR
 
 from consilience import Federation, Party, PrivateTable, auto, avg, ensemble_distillation, mean
 from consilience.core.errors import InvalidInput
+from consilience.core.federation.federation import federation_over
 from consilience.core.messages.schema import Public
 from consilience.core.networks import LocalNetwork
 from consilience.core.tasks.lifecycle import TakePublic
@@ -51,7 +52,7 @@ PUBLIC = patients(9)[0]
 def run(*parties: Party, public: Any = PUBLIC, wire: bool = False, aggregate: Any = None) -> Any:
     protocol = ensemble_distillation(aggregate=aggregate or avg(), rounds=1)
     network = LocalNetwork(parties, shared := Public(public), wire=wire)
-    return Federation.over(network, shared).run(protocol, progress=False)
+    return federation_over(network, shared).run(protocol, progress=False)
 
 
 def party(name: str, change: Any = None, model: Any = None, **options: Any) -> Party:

@@ -12,7 +12,8 @@ from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 from sklearn.datasets import load_digits
 
-from consilience import Federation, Party, ensemble_distillation, uwa
+from consilience import Party, ensemble_distillation, uwa
+from consilience.core.federation.federation import federation_over
 from consilience.core.messages.schema import Public
 from consilience.models import make
 from consilience.sites.transport.flower.client_app import party_app
@@ -61,7 +62,7 @@ def main(grid: Grid, context: Context) -> None:
     """Run the protocol and write the teachers and what it cost to a file, whole or not at all."""
     config = context.run_config
     network = FlowerNetwork(grid, nodes=len(KNOWN), timeout=float(config["timeout"]))
-    federation = Federation.over(network, public_rows(), seed=int(config["seed"]))
+    federation = federation_over(network, public_rows(), seed=int(config["seed"]))
     teachers = {}
     for round in federation.rounds(protocol(int(config["rounds"]))):
         if round.teacher is not None:

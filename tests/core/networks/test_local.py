@@ -12,7 +12,7 @@ from consilience import LocalNetwork, Party
 from consilience.core.aggregation import avg
 from consilience.core.checks import check_network, classifiers
 from consilience.core.errors import InvalidInput
-from consilience.core.federation.federation import Federation
+from consilience.core.federation.federation import federation_over
 from consilience.core.messages.message import REGISTRY, message
 from consilience.core.messages.replies import Predictions
 from consilience.core.messages.schema import Public
@@ -34,7 +34,7 @@ def joined(*models: Share, wire: bool = False) -> LocalNetwork:
         for name, model in zip("ab", models, strict=False)
     ]
     network = LocalNetwork(parties, Public(POINTS.copy()), wire=wire, quorum=1)
-    Federation.over(network, network.public).form()
+    federation_over(network, network.public).form()
     network.ask(FitPrivate(round=1))
     return network
 
@@ -118,7 +118,7 @@ def test_names_are_unique(names, why):
 def test_predictions_are_rounded_once():
     parties, public = classifiers()
     network = LocalNetwork(parties, public)
-    Federation.over(network, public).form()
+    federation_over(network, public).form()
     network.ask(FitPrivate(round=1))
     (first, *_) = network.ask(PredictPublic(round=1)).of(Predictions)
     own = network._members["ash"].trainer.learner.predict(public.X)
@@ -151,7 +151,7 @@ def test_compressed_replies_are_booked_as_they_were_before(protocol, parties, wi
     booked = []
     for asked in (protocol(rounds=1), protocol(rounds=1).compressed(chain(quantized(8), zstd()))):
         network = LocalNetwork(*parties(), wire=wire)
-        list(Federation.over(network, network.public, strict=False).rounds(asked))
+        list(federation_over(network, network.public, strict=False).rounds(asked))
         booked.append([(one.party, one.tasks, one.left) for one in network.deliveries])
     assert booked[0] == booked[1]
     assert not any("Compressed" in left or "(0)" in left for _, _, left in booked[1])
@@ -160,7 +160,7 @@ def test_compressed_replies_are_booked_as_they_were_before(protocol, parties, wi
 def test_what_is_refused_is_booked_as_it_was_before_too():
     network = Altered(*networks())
     asked = federated_averaging(rounds=1).compressed(zstd())
-    list(Federation.over(network, network.public, strict=False).rounds(asked))
+    list(federation_over(network, network.public, strict=False).rounds(asked))
     said = [one for one in network.deliveries if one.tasks == "TrainParameters"]
     assert [(one.status, one.left) for one in said] == [
         ("ok", "Parameters(38)"),

@@ -20,6 +20,7 @@ from consilience import (
 )
 from consilience.core.checks import check_network, classifiers
 from consilience.core.errors import InvalidInput, RunFailed
+from consilience.core.federation.federation import federation_over
 from consilience.core.federation.history import History
 from consilience.core.messages.replies import Predictions
 from consilience.core.messages.schema import Public
@@ -109,7 +110,7 @@ def test_together_with_networks_that_train_as_one():
     population = of(parties)
     there = Federation(parties, public).run(protocol)
     network = PopulationNetwork(population, public)
-    here = Federation.over(network, public).run(protocol)
+    here = federation_over(network, public).run(protocol)
     for mine, theirs in zip(here.rounds[1:], there.rounds[1:], strict=True):
         np.testing.assert_array_equal(mine.teacher.values, theirs.teacher.values)
 
@@ -143,7 +144,7 @@ def test_who_takes_no_part_is_made_once_to_say_what_it_is():
 def test_states_go_with_the_network():
     population, _ = fifty(live=1)
     network = PopulationNetwork(population, Public(POINTS))
-    Federation.over(network, network.public).form()
+    federation_over(network, network.public).form()
     network.ask(FitPrivate(round=1))
     network.ask(PredictPublic(round=1), to=["p00", "p01", "p02"])
     folder = network._cache._folder
@@ -151,7 +152,7 @@ def test_states_go_with_the_network():
     network.close()
     network.close()  # twice is once
     assert not folder.exists()
-    Federation.over(network, network.public).form()  # and a new beginning
+    federation_over(network, network.public).form()  # and a new beginning
     network.ask(FitPrivate(round=1))
     assert len(network.ask(PredictPublic(round=1), to=["p00", "p01", "p02"])) == 3
     network.close()
@@ -161,7 +162,7 @@ def test_what_was_put_off_is_forgotten_where_all_begin_anew():
     population, _ = fifty()
     network = PopulationNetwork(population, Public(POINTS))
     for _ in range(2):
-        Federation.over(network, network.public).form()
+        federation_over(network, network.public).form()
         network.ask(FitPrivate(round=1))
     network.ask(PredictPublic(round=1), to=["p07"])
     assert [phase for phase, *_ in network._cache.acquire("p07").trainer.learner.fits] == ["first"]
@@ -171,7 +172,7 @@ def test_what_was_put_off_is_forgotten_where_all_begin_anew():
 def test_states_go_with_the_population():
     population, _ = fifty(live=1)
     network = PopulationNetwork(population, Public(POINTS))
-    Federation.over(network, network.public).form()
+    federation_over(network, network.public).form()
     network.ask(FitPrivate(round=1), PredictPublic(round=1), to=["p00", "p01"])
     folder = network._cache._folder
     assert folder.exists()
@@ -189,7 +190,7 @@ def test_checkpoints_are_written_at_once_and_taken_up(tmp_path: Path):
         return party
 
     network = PopulationNetwork(Population(homes, make, live=1), public)
-    Federation.over(network, public).form()
+    federation_over(network, public).form()
     network.ask(FitPrivate(round=1))
     network.require(Checkpoint(round=0))
     assert len(list(tmp_path.glob("*/round-00000/model.*"))) == len(parties)
@@ -218,7 +219,7 @@ class Weak(Share):
 def test_what_is_put_off_and_fails_is_in_the_books():
     parties = [Party("a", Weak(incremental=True), POINTS, ["x", "x", "y"]), *fifty()[0]]
     network = PopulationNetwork(of(parties, live=100), Public(POINTS))
-    Federation.over(network, network.public).form()
+    federation_over(network, network.public).form()
     assert len(network.ask(FitPrivate(round=1))) == 51
     network.deliveries.clear()
     network.ask(FitPrivate(round=2), PredictPublic(round=2), to=["a"])
@@ -236,7 +237,7 @@ def test_who_cannot_join_says_so_whenever_it_is_asked():
         Party("b", Share(), POINTS, ["x", "x", "y"], test=(POINTS, ["x", "z", "y"])),
     ]
     network = PopulationNetwork(of(parties), Public(POINTS))
-    Federation.over(network, network.public).form()
+    federation_over(network, network.public).form()
     network.ask(FitPrivate(round=1))
     for number in (1, 2):
         replies = network.ask(PredictPublic(round=number))
@@ -256,7 +257,7 @@ def test_who_cannot_be_made_is_left_out():
         return Party(name, Share(), POINTS, ["x", "x", "y"])
 
     network = PopulationNetwork(Population(["a", "b"], make, live=1), Public(POINTS))
-    Federation.over(network, network.public).form()
+    federation_over(network, network.public).form()
     network.ask(FitPrivate(round=1))
     gone = True
     network.ask(PredictPublic(round=1), to=["a"])  # b goes
@@ -270,7 +271,7 @@ def test_who_cannot_be_made_is_left_out():
 def test_a_full_disk_is_said(monkeypatch: pytest.MonkeyPatch):
     population, _ = fifty(live=1)
     network = PopulationNetwork(population, Public(POINTS))
-    Federation.over(network, network.public).form()
+    federation_over(network, network.public).form()
 
     def full(path, mean):
         raise OSError(28, "No space left on device")
@@ -321,4 +322,4 @@ def test_whom_to_evaluate_and_how_many_must_answer():
     with pytest.raises(InvalidInput, match="evaluate is 'participant'"):
         Federation(population, POINTS).run(None, evaluate="participant")
     with pytest.raises(InvalidInput, match="quorum is 51, and there are 50 parties"):
-        Federation.over(PopulationNetwork(population, Public(POINTS), quorum=51), Public(POINTS))
+        federation_over(PopulationNetwork(population, Public(POINTS), quorum=51), Public(POINTS))

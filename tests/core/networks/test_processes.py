@@ -15,6 +15,7 @@ import pytest
 from consilience import Federation, Party, ProcessNetwork, ensemble_distillation, uwa
 from consilience.core.checks import check_network, classifiers
 from consilience.core.errors import InvalidInput, QuorumLost
+from consilience.core.federation.federation import federation_over
 from consilience.core.messages.replies import Predictions
 from consilience.core.messages.schema import Public
 from consilience.core.networks.shared_arrays import MappedRows, take_up
@@ -39,7 +40,7 @@ def test_same_bits_then_a_killed_worker_then_the_end():
     parties, public = classifiers()
     network = ProcessNetwork(parties, public)
     try:
-        federation = Federation.over(network, public)
+        federation = federation_over(network, public)
         first, second = federation.run(protocol), federation.run(protocol)
         for history in (first, second):  # a run starts anew
             for mine, theirs in zip(history.rounds[1:], local.rounds[1:], strict=True):
@@ -82,7 +83,7 @@ def test_large_messages_both_ways_and_a_party_that_stalls_and_then_dies(tmp_path
     public = Public(X)
     network = ProcessNetwork(parties, public)
     try:
-        Federation.over(network, public).form()
+        federation_over(network, public).form()
         network.ask(FitPrivate(round=1))
         from consilience.core.tasks.predictions import Distill
 
@@ -141,7 +142,7 @@ def answered(
     network = ProcessNetwork(parties, Public(X), processes=given, threads=threads)
     try:
         assert len(network._workers) == workers
-        Federation.over(network, network.public).form()
+        federation_over(network, network.public).form()
         network.ask(FitPrivate(round=1))
         replies = network.ask(PredictPublic(round=1, outputs="values"))
         return [float(said.values[0, 0]) for said in replies.of(Predictions)]

@@ -15,6 +15,7 @@ from sklearn.tree import DecisionTreeRegressor
 
 from consilience import Federation, Party, ensemble_distillation, mean
 from consilience.core.errors import InvalidInput
+from consilience.core.federation.federation import federation_over
 from consilience.core.federation.history import History
 from consilience.core.messages.schema import Public
 from consilience.core.metrics.metrics import row_losses
@@ -311,7 +312,7 @@ def test_a_pickled_model_says_the_same():
 def test_the_state_keeps_the_model_trained_alone_and_the_choice(tmp_path: Path):
     party, other = parties()[0], parties()[0]
     network = LocalNetwork([party], Public(PUBLIC))
-    agreement = Federation.over(network, Public(PUBLIC)).form()
+    agreement = federation_over(network, Public(PUBLIC)).form()
     party.trainer.fit_private(1)
     party.trainer.distill(Teaching(1, 3 * np.abs(PUBLIC), 0.5))
     party.keep_states_in(tmp_path)
@@ -367,7 +368,7 @@ def test_a_state_shares_the_file_of_the_model_trained_alone(tmp_path: Path) -> N
 def test_a_party_that_is_taught_before_it_trained_alone_trains_alone_first():
     party = parties()[0]
     network = LocalNetwork([party], Public(PUBLIC))
-    Federation.over(network, Public(PUBLIC)).form()
+    federation_over(network, Public(PUBLIC)).form()
     network.ask(Distill(round=1, targets=3 * np.abs(PUBLIC), alpha=0.5))
     alone = party.trainer.model().alone
     assert alone is not None
@@ -389,7 +390,7 @@ def test_every_network_gives_the_same_bits(kind: str):
         else ProcessNetwork(members, public, processes=1)
     )
     try:
-        other = Federation.over(network, public).run(protocol, progress=False)
+        other = federation_over(network, public).run(protocol, progress=False)
         assert other.metric("mse").tolist() == plain.metric("mse").tolist()
         X = np.linspace(-1, 1, 9)[:, None]
         for name, model in plain.models.items():

@@ -29,6 +29,7 @@ from consilience import (
 )
 from consilience.core.aggregation.base import completed
 from consilience.core.errors import InvalidInput, RunFailed
+from consilience.core.federation.federation import federation_over
 from consilience.core.federation.forming import negotiate
 from consilience.core.learners import Learner, as_learner
 from consilience.core.messages.columns import Column, Schema
@@ -276,7 +277,7 @@ def test_both_cross_a_wire_with_the_same_bits():
     for wire in (False, True):
         parties = [clinic(), Party("vendor", vendor()[1]), Party("z", LogisticRegression(), POINTS)]
         network = LocalNetwork(parties, Public(POINTS), wire=wire)
-        history = Federation.over(network, Public(POINTS), strict=False).run(
+        history = federation_over(network, Public(POINTS), strict=False).run(
             ensemble_distillation(aggregate=auto(), rounds=2)
         )
         found.append(history.models["z"].predict_proba(POINTS))

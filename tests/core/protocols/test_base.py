@@ -6,7 +6,7 @@ import pytest
 
 from consilience.core.checks import classifiers
 from consilience.core.errors import InvalidInput
-from consilience.core.federation.federation import Federation
+from consilience.core.federation.federation import federation_over
 from consilience.core.networks import LocalNetwork
 from consilience.core.protocols import (
     ALSO_CALLED,
@@ -59,7 +59,7 @@ def test_options_go_by_name() -> None:
 def test_a_protocol_is_checked_by_itself_and_nothing_is_asked() -> None:
     parties, public = classifiers()
     network = LocalNetwork(parties, public)
-    Federation.over(network, public, strict=False).form()
+    federation_over(network, public, strict=False).form()
     network.deliveries.clear()
     first = local_only(rounds=1).check(network, public)
     assert [type(task).__name__ for task in first] == ["FitPrivate"] and not network.deliveries

@@ -21,7 +21,6 @@ DOOR = ("core/tasks/outgoing.py", "answer")
 
 NO_TASKS = {
     "_DeployedRun(grid, folder, spec, ledger, **options)",
-    "MethodRun(spec, method, seed, setup, folder, ledger, report, ready)",
     "asyncio",
     "case",
     "core/checks/protocol_case.py self",

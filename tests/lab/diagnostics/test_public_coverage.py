@@ -14,6 +14,7 @@ from sklearn.pipeline import make_pipeline
 
 from consilience import Federation, LocalNetwork, Party, avg, ensemble_distillation
 from consilience.core.errors import InvalidInput, QuorumLost
+from consilience.core.federation.federation import federation_over
 from consilience.core.messages.schema import Public
 from consilience.lab.data import load
 from consilience.lab.diagnostics.coverage import (
@@ -203,7 +204,7 @@ def test_the_same_over_the_wire_and_models_stay_as_they_are():
         np.testing.assert_array_equal(model.predict_proba(public), models[name])
 
     shared = Public(public)
-    wire = Federation.over(LocalNetwork(parties(), shared, wire=True), shared)
+    wire = federation_over(LocalNetwork(parties(), shared, wire=True), shared)
     np.testing.assert_array_equal(suitability(wire).known, before.known)
     (left,) = {d.left for d in wire.network.deliveries if d.tasks == "SelectPublic"}
     assert left == "Selection(50)"

@@ -20,6 +20,7 @@ from consilience import (
 from consilience.core.aggregation import AGGREGATORS, count_weighted, mean_logits
 from consilience.core.checks import classifiers
 from consilience.core.errors import InvalidInput, QuorumLost
+from consilience.core.federation.federation import federation_over
 from consilience.core.messages.replies import Failure
 from consilience.core.messages.schema import Public
 from consilience.core.messages.wire import encode
@@ -40,7 +41,7 @@ PUBLIC = np.array([[0.5], [1.5]])
 def rounds_of(codec, *, network=None, count: int = 5, aggregate=None, **options):
     parties, public = classifiers()
     network = network or LocalNetwork(parties, public)
-    made = Federation.over(network, network.public, strict=False)
+    made = federation_over(network, network.public, strict=False)
     rule = uwa() if aggregate is None else aggregate
     return made, list(
         made.rounds(ensemble_distillation(aggregate=rule, rounds=count, codec=codec, **options))
@@ -201,7 +202,7 @@ def test_a_model_that_says_nan_is_left_out_before_it_is_written():
         Party("b", Undefined(), POINTS, ["y", "x", "y"], calibration=0),
     ]
     network = LocalNetwork(parties, Public(PUBLIC), quorum=1)
-    made = Federation.over(network, network.public, strict=False)
+    made = federation_over(network, network.public, strict=False)
     _, round = made.rounds(ensemble_distillation(aggregate=avg(), rounds=1, codec=quantized(4)))
     assert round.teacher.parties == ("a",)
     assert "NaN" in round.replies.missing["b"].reason
@@ -261,7 +262,7 @@ def models_after(codec, *, each: bool, stop: int = 0):
     """What all models say after three rounds, resumed in other rounds after ``stop``."""
     parties, public = classifiers()
     network = LocalNetwork(parties, public)
-    made = Federation.over(network, public, strict=False)
+    made = federation_over(network, public, strict=False)
     taught = taught_twice(rounds=3, each=each)
     taught = taught if codec is None else taught.compressed(codec)
     *_, last = islice(made.rounds(taught), stop + 1 if stop else None)

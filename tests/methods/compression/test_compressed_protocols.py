@@ -7,10 +7,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from consilience import Federation, LocalNetwork
+from consilience import LocalNetwork
 from consilience.core.aggregation import Deregularization
 from consilience.core.checks import PROTOCOL_CASES, check_protocol, regressors
 from consilience.core.errors import InvalidInput, KnowledgeRefused
+from consilience.core.federation.federation import federation_over
 from consilience.core.messages.replies import Predictions, Receipt
 from consilience.core.messages.schema import Agreement
 from consilience.core.messages.wire import decode, encode
@@ -34,7 +35,7 @@ AGREED = Agreement(kind="classification", classes=("x", "y"), outputs=2, public=
 def run(protocol, make):
     parties, public = make()
     network = LocalNetwork(parties, public)
-    rounds = list(Federation.over(network, public, strict=False).rounds(protocol))
+    rounds = list(federation_over(network, public, strict=False).rounds(protocol))
     wrong = [delivery.detail for delivery in network.deliveries if delivery.status != "ok"]
     assert wrong == []
     return rounds, sum(d.bytes_up + d.bytes_down for d in network.deliveries if d.round)
@@ -117,7 +118,7 @@ def test_models_are_compressed_without_loss():
     for codec in (None, zstd()):
         parties, public = agents()
         network = LocalNetwork(parties, public)
-        list(Federation.over(network, public).rounds(averaged_distillation(rounds=2, codec=codec)))
+        list(federation_over(network, public).rounds(averaged_distillation(rounds=2, codec=codec)))
         said.append(
             [model.learner.predict(parties[0].rows.X) for model in network.models().values()]
         )
@@ -145,7 +146,7 @@ def test_models_are_compressed_without_loss():
 def test_a_codec_that_does_not_fit_the_protocol_is_said(protocol, make, what):
     parties, public = make()
     network = LocalNetwork(parties, public)
-    federation = Federation.over(network, public, strict=False)
+    federation = federation_over(network, public, strict=False)
     federation.form()
     network.deliveries.clear()
     with pytest.raises(InvalidInput, match=what):

@@ -18,6 +18,7 @@ from sklearn.preprocessing import StandardScaler
 
 from consilience import Federation, LocalNetwork, Party
 from consilience.core.errors import InvalidInput, KnowledgeRefused, QuorumLost, RunFailed
+from consilience.core.federation.federation import federation_over
 from consilience.core.learners import as_learner
 from consilience.core.messages.replies import Failure, SharedModel
 from consilience.core.messages.schema import Agreement, Public
@@ -366,7 +367,7 @@ def test_a_party_that_missed_the_function_is_sent_all_of_it_once(
     options: dict[str, Any] = {"rounds": 3, "step_size": 0.5, "ridge": 0.1, **chosen}
     expected = function_of(run(by_hand(), **options).state).predict(TWO)
     network = Drops(by_hand(), Public.none(), wire=wire)
-    *rounds, last = Federation.over(network, Public.none()).rounds(ffgb(**options))
+    *rounds, last = federation_over(network, Public.none()).rounds(ffgb(**options))
     assert rounds[1].state.memory["holders"] == ("a",)
     assert last.state.memory["holders"] == ("a", "b")
     assert np.array_equal(function_of(last.state).predict(TWO), expected)

@@ -12,6 +12,7 @@ from sklearn.linear_model import Ridge
 
 from consilience import Federation, LocalNetwork, Party
 from consilience.core.errors import InvalidInput, KnowledgeRefused, QuorumLost
+from consilience.core.federation.federation import federation_over
 from consilience.core.messages.schema import Public
 from consilience.core.messages.wire import decode, encode
 from consilience.core.party.rules import PartyRules
@@ -43,7 +44,7 @@ def federation(
             Party(f"agent-{i}", model, X, y, calibration=0, rules=PartyRules(sends_rows=True))
         )
         parties[-1].keep_states_in(None if home is None else home / parties[-1].name)
-    return Federation.over(LocalNetwork(parties, Public.none(), wire=wire), Public.none())
+    return federation_over(LocalNetwork(parties, Public.none(), wire=wire), Public.none())
 
 
 def kernel(X: Any, Z: Any) -> Any:

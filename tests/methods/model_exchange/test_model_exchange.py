@@ -15,6 +15,7 @@ from sklearn.neighbors import KNeighborsClassifier
 
 from consilience import Federation, LocalNetwork, Model, Party
 from consilience.core.errors import InvalidInput, KnowledgeRefused, QuorumLost, RunFailed
+from consilience.core.federation.federation import federation_over
 from consilience.core.messages.replies import SharedModel
 from consilience.core.messages.schema import Public
 from consilience.core.party.rules import PartyRules
@@ -128,7 +129,7 @@ def mixed(*, wire: bool = False, home: Path | None = None) -> Federation:
         rows = slice(i * 100, (i + 1) * 100)
         parties.append(Party(name, model, X[rows], y[rows], test=(X[300:400], y[300:400])))
         parties[-1].keep_states_in(None if home is None else home / name)
-    return Federation.over(LocalNetwork(parties, Public.none(), wire=wire), Public.none())
+    return federation_over(LocalNetwork(parties, Public.none(), wire=wire), Public.none())
 
 
 def test_kinds_of_models_learn_from_one_another() -> None:

@@ -11,6 +11,7 @@ from sklearn.ensemble import RandomForestRegressor
 
 from consilience import Federation, LocalNetwork, Party
 from consilience.core.errors import InvalidInput, KnowledgeRefused
+from consilience.core.federation.federation import federation_over
 from consilience.core.learners import as_learner
 from consilience.core.messages.replies import Failure
 from consilience.core.messages.schema import Public
@@ -137,7 +138,7 @@ def test_who_missed_the_average_is_sent_it_again() -> None:
             return arrivals
 
     network = Forgetful(by_hand(), Public.none())
-    federation = Federation.over(network, Public.none())
+    federation = federation_over(network, Public.none())
     *_, last = federation.rounds(federated_averaging(rounds=2))
     assert last.state.memory["parameters"] == pytest.approx([1.8])
     down = [d.bytes_down for d in network.deliveries if d.tasks == "TrainParameters"]

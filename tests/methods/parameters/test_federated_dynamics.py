@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from consilience import Federation, LocalNetwork
+from consilience.core.federation.federation import federation_over
 from consilience.core.messages.replies import Failure
 from consilience.core.messages.schema import Public
 from consilience.methods.checks import networks
@@ -125,7 +126,7 @@ class Lossy(LocalNetwork):
 
 def test_a_lost_answer_is_taken_back() -> None:
     expected = InNumpy("uniform")
-    federation = Federation.over(Lossy(quadratic_parties(), Public.none()), Public.none())
+    federation = federation_over(Lossy(quadratic_parties(), Public.none()), Public.none())
     for round in federation.rounds(federated_dynamics(rounds=6, strength=ALPHA, initial=START)):
         if round.number:
             assert round.replies is not None

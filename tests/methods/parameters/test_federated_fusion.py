@@ -13,6 +13,7 @@ from sklearn.ensemble import RandomForestClassifier
 
 from consilience import Federation, LocalNetwork, Party
 from consilience.core.errors import InvalidInput, QuorumLost
+from consilience.core.federation.federation import federation_over
 from consilience.core.learners import as_learner
 from consilience.core.messages.replies import Failure
 from consilience.core.messages.schema import Public
@@ -194,7 +195,7 @@ class Deaf(LocalNetwork):
 def deaf(names: str) -> Iterator[Any]:
     there = Deaf(classifiers(), Public(PUBLIC))
     there.deaf = tuple(names)
-    return Federation.over(there, Public(PUBLIC)).rounds(federated_fusion(rounds=2))
+    return federation_over(there, Public(PUBLIC)).rounds(federated_fusion(rounds=2))
 
 
 def test_who_distils_need_not_be_the_first() -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from consilience import Federation, LocalNetwork
 from consilience.core.errors import InvalidInput, KnowledgeRefused
+from consilience.core.federation.federation import federation_over
 from consilience.core.messages.replies import Failure
 from consilience.core.messages.schema import Public
 from consilience.methods.parameters.federated_averaging import federated_averaging
@@ -84,7 +85,7 @@ class Lossy(LocalNetwork):
 def test_a_lost_answer_is_taken_back() -> None:
     """c stays the mean of the c_i that the parties go on with."""
     expected = InNumpy("uniform", 1.0)
-    federation = Federation.over(Lossy(quadratic_parties(), Public.none()), Public.none())
+    federation = federation_over(Lossy(quadratic_parties(), Public.none()), Public.none())
     for round in federation.rounds(scaffold(rounds=6, initial=START)):
         if round.number:
             assert round.replies is not None

@@ -11,6 +11,7 @@ import pytest
 
 from consilience import Federation, Party, density_ratio, ensemble_distillation
 from consilience.core.errors import InvalidInput, MissingExtra
+from consilience.core.federation.federation import federation_over
 from consilience.core.party.rules import PartyRules, PublicRules
 from consilience.core.tasks.scores import CompareCoarsely, ComparePublic
 from consilience.lab.experiments import gather, parse_spec
@@ -154,7 +155,7 @@ def test_a_party_with_another_file_is_refused():
         joined(own=other)
     with pytest.raises(InvalidInput, match=r"it has no encoder, and the one agreed on .* other"):
         lone = Federation([Party("a", Share(), np.eye(4), np.resize(XY, 4))], np.eye(4))
-        Federation.over(lone.network, lone.public, encoder="other").form()
+        federation_over(lone.network, lone.public, encoder="other").form()
     federation, (party, _) = joined(Squares(), own=Squares())
     assert party.public is federation.public  # one space for all
 

@@ -10,6 +10,7 @@ from sklearn.linear_model import LogisticRegression
 
 from consilience import Federation, Party, ensemble_distillation, suwa
 from consilience.core.errors import InvalidInput
+from consilience.core.federation.federation import federation_over
 from consilience.core.messages.schema import Public
 from consilience.core.networks import LocalNetwork
 from consilience.methods.functional_boosting.protocol import functional_gradient_boosting
@@ -60,7 +61,7 @@ def test_protocols_do_not_know(protocol: Any, model: Any, monkeypatch: pytest.Mo
 
     def history(**options: Any) -> Any:
         network = LocalNetwork(parties(model, mixed), Public(X[60:]), **options)
-        return Federation.over(network, network.public, strict=False).run(protocol)
+        return federation_over(network, network.public, strict=False).run(protocol)
 
     sizes = []
     trained = Stack.trained

@@ -15,6 +15,7 @@ from sklearn.naive_bayes import GaussianNB
 
 from consilience import Federation, LocalNetwork, Party
 from consilience.core.errors import InvalidInput, QuorumLost
+from consilience.core.federation.federation import federation_over
 from consilience.core.messages.schema import Public
 from consilience.core.messages.sums import Sum
 from consilience.core.numerics.outcomes import Classes
@@ -65,7 +66,7 @@ def total(
 ) -> tuple[Any, list[ClassSums]]:
     """The sum of some parties' class sums, and what each states of its own."""
     network = LocalNetwork(members, PUBLIC)
-    Federation.over(network, PUBLIC, strict=False).form()
+    federation_over(network, PUBLIC, strict=False).form()
     asked = SumClasses.of(public_basis(PUBLIC), round=1)
     replies = SumsNetwork(network, secure, None).ask(asked, to=tuple(to))
     return replies.of(Sum)[0].values.view(np.int64), replies.of(ClassSums)
@@ -197,7 +198,7 @@ def test_a_site_shares_noise_by_its_limits_and_writes_it_into_its_ledger(tmp_pat
     for one in members:
         identity = (tmp_path / f"{one.name}.key").read_bytes()
         set_keys(one, identity=identity, roster=checked_roster(one.name, identity, keys))
-    *_, last = Federation.over(network, PUBLIC, strict=False).rounds(protocol)
+    *_, last = federation_over(network, PUBLIC, strict=False).rounds(protocol)
     assert "within epsilon = 1, delta = 0.0001 at most" in str(last.teacher.notes)
     assert "unless it lies" not in str(last.teacher.notes)
     for name in "abcde":

@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from consilience import Federation, auto, avg, ensemble_distillation
+from consilience import auto, avg, ensemble_distillation
 from consilience.core.checks import classifiers
 from consilience.core.errors import InvalidInput
+from consilience.core.federation.federation import federation_over
 from consilience.core.messages.replies import Predictions
 from consilience.core.messages.scores import DensityRatios, Score
 from consilience.core.protocols.base import score_questions
@@ -69,7 +70,7 @@ def lying(attack: str, **options) -> HostileNetwork:
     """A network of parties that are trained, with what ``auto`` asks for asked."""
     parties, public = classifiers()
     network = HostileNetwork(parties, public, hostile=Hostile(attack=attack, **options), seed=0)
-    Federation.over(network, public, seed=0).form()
+    federation_over(network, public, seed=0).form()
     network.claims = network.ask(
         FitPrivate(round=1), *score_questions(auto(), round=1, static=True)
     )
@@ -121,7 +122,7 @@ def test_compressed_replies_cannot_be_replaced():
     network = HostileNetwork(parties, public, hostile=Hostile(attack="lma"), seed=0)
     protocol = ensemble_distillation(rounds=1, aggregate=avg(), codec=float16())
     with pytest.raises(InvalidInput, match="compressed"):
-        list(Federation.over(network, public, seed=0).rounds(protocol))
+        list(federation_over(network, public, seed=0).rounds(protocol))
 
 
 def test_scores_without_classes_are_claimed_at_their_most():

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 from sklearn.naive_bayes import GaussianNB
 
-from consilience import Federation, LocalNetwork, Party
+from consilience import LocalNetwork, Party
+from consilience.core.federation.federation import federation_over
 from consilience.core.messages.schema import Public
 from consilience.core.messages.wire import decode, encode
 from consilience.core.party.rules import Keys, PartyRules
@@ -43,7 +44,7 @@ def parties() -> list[Party]:
 
 def joined() -> list[Party]:
     members = parties()
-    Federation.over(LocalNetwork(members, PUBLIC), PUBLIC, strict=False).form()
+    federation_over(LocalNetwork(members, PUBLIC), PUBLIC, strict=False).form()
     return members
 
 
@@ -119,7 +120,7 @@ def test_it_is_kept_with_the_state_and_goes_back_with_it(tmp_path: Path) -> None
                 found.append(party.trainer.history.digest)
         return found
 
-    Federation.over(network, PUBLIC, strict=False).form()
+    federation_over(network, PUBLIC, strict=False).form()
     network.ask(FitPrivate(round=1))
     kept = histories()
     assert len(set(kept)) == 1

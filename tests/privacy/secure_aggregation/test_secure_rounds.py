@@ -27,6 +27,7 @@ from consilience.core.aggregation import Aggregator, coordinate_median, majority
 from consilience.core.aggregation.base import Screened
 from consilience.core.aggregation.guard import Guard
 from consilience.core.errors import InvalidInput, QuorumLost
+from consilience.core.federation.federation import federation_over
 from consilience.core.messages.replies import Failure
 from consilience.core.messages.schema import Public
 from consilience.core.messages.sums import Sum
@@ -59,7 +60,7 @@ def parties(names: str = "abcde", model: Any = GaussianNB) -> list[Party]:
 
 
 def rounds(network: Any, protocol: Protocol) -> list[Any]:
-    return list(Federation.over(network, PUBLIC, strict=False).rounds(protocol))
+    return list(federation_over(network, PUBLIC, strict=False).rounds(protocol))
 
 
 def teachers(protocol: Protocol, members: list[Party], **options: Any) -> list[Any]:
@@ -101,7 +102,7 @@ def test_means_of_parameters_are_those_without_masks(protocol: Any, weights: Any
 
     def parameters(**options: Any) -> list[Any]:
         network = LocalNetwork(quadratic_parties(), Public.none())
-        federation = Federation.over(network, Public.none(), strict=False)
+        federation = federation_over(network, Public.none(), strict=False)
         made = protocol(rounds=3, weights=weights, **options)
         found = [one.state.memory["parameters"] for one in federation.rounds(made)]
         left = {one.left for one in network.deliveries}
@@ -116,7 +117,7 @@ def test_means_of_parameters_between_sites_are_the_same_bits(tmp_path: Path) -> 
     """Every request opens the party's folder anew: what it has trained is there."""
     none, protocol = Public.none(), federated_averaging(rounds=2, secure_aggregation=SECURE)
     here, sites = (
-        list(Federation.over(network, none, strict=False).rounds(protocol))[-1].state.memory
+        list(federation_over(network, none, strict=False).rounds(protocol))[-1].state.memory
         for network in (
             LocalNetwork(quadratic_parties(), none),
             SiteNetwork(quadratic_parties(), none, tmp_path),
@@ -305,7 +306,7 @@ def summed(
     """The sum of some parties' answers to some of the public rows, in a run that begins with it."""
     some = Public(PUBLIC.X[:rows])
     network = LocalNetwork([members[name] for name in asked], some)
-    Federation.over(network, some, strict=False).form()
+    federation_over(network, some, strict=False).form()
     view = SumsNetwork(network, SECURE, rule)
     view.ask(FitPrivate(round=round))
     return view.ask(PredictPublic(round=round)).of(Sum)[0]
@@ -351,7 +352,7 @@ def test_a_party_that_is_gone_ends_the_run_and_resumed_with_it_the_run_goes_on(
     two = ONE_ROUND.with_options(rounds=2)
     expected = teachers(two, parties("abcde"))
     network = Gone(parties("abcde"), PUBLIC, tmp_path)
-    federation = Federation.over(network, PUBLIC, strict=False)
+    federation = federation_over(network, PUBLIC, strict=False)
     steps = federation.rounds(two)
     next(steps)
     first = next(steps)
@@ -368,7 +369,7 @@ def test_a_party_that_is_gone_ends_the_run_and_resumed_with_it_the_run_goes_on(
 
 def test_a_party_that_misses_the_first_sum_is_taught_and_in_no_sum() -> None:
     network = losing(SumMasked="g")
-    federation = Federation.over(network, PUBLIC, strict=False)
+    federation = federation_over(network, PUBLIC, strict=False)
     steps = federation.rounds(ONE_ROUND.with_options(rounds=3))
     next(steps)
     next(steps)
@@ -384,12 +385,12 @@ def test_a_party_that_misses_the_first_sum_is_taught_and_in_no_sum() -> None:
 def test_one_that_was_asked_otherwise_is_in_no_sum(step: str) -> None:
     """Before the first sum the others go on without it; afterwards they wait for it."""
     network = Between(parties("abcde"), PUBLIC)
-    federation = Federation.over(network, PUBLIC, strict=False)
+    federation = federation_over(network, PUBLIC, strict=False)
     network.before, network.which = step, 2  # the first one asks over whom sums are
     steps = federation.rounds(ONE_ROUND.with_options(rounds=2))
     next(steps)
     assert next(steps).teacher.parties == tuple("abcd")
-    federation = Federation.over(network := Between(parties(), PUBLIC), PUBLIC, strict=False)
+    federation = federation_over(network := Between(parties(), PUBLIC), PUBLIC, strict=False)
     network.before, network.which = step, 3
     with pytest.raises(QuorumLost, match="e of the parties of the first sum"):
         list(federation.rounds(ONE_ROUND.with_options(rounds=2)))
@@ -408,7 +409,7 @@ def test_a_frozen_party_is_in_all_sums() -> None:
 def test_a_coordinator_that_asks_fewer_than_agreed_gets_no_sum() -> None:
     """Triples of five parties that agreed would tell each answer."""
     network = LocalNetwork(parties(), PUBLIC)
-    Federation.over(network, PUBLIC, strict=False).form()
+    federation_over(network, PUBLIC, strict=False).form()
     view = SumsNetwork(network, SECURE, avg())
     view.ask(FitPrivate(round=1))
     with pytest.raises(QuorumLost, match="3 parties are left, and 4 open the sum"):
@@ -527,7 +528,7 @@ def test_a_party_may_come_back_with_an_old_state(step: str, left: str, tmp_path:
 
 def test_neither_restoring_nor_joining_opens_a_sum_again(tmp_path: Path) -> None:
     network = SiteNetwork(parties("abcd"), PUBLIC, tmp_path)
-    federation = Federation.over(network, PUBLIC, strict=False)
+    federation = federation_over(network, PUBLIC, strict=False)
     steps = federation.rounds(ONE_ROUND)
     next(steps)
     network.ask(Checkpoint(round=0))

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from consilience import Federation, KernelRidge, LocalNetwork, Party, avg, count_weighted
+from consilience import KernelRidge, LocalNetwork, Party, avg, count_weighted
+from consilience.core.federation.federation import federation_over
 from consilience.core.messages.replies import Predictions, Replies
 from consilience.core.messages.schema import Public
 from consilience.core.messages.scores import RowCount
@@ -99,7 +100,7 @@ def test_unreadable_replies_change_no_bit(protocol: Any, parties: Callable[[], A
     memories, none = [], Public.none()
     masking = Masking(parties(), none)
     for network in (LocalNetwork(parties(), none), masking):
-        federation = Federation.over(network, none, strict=False)
+        federation = federation_over(network, none, strict=False)
         memories.append(list(federation.rounds(protocol))[-1].state.memory)
     assert masking.masked >= 2
     for name, value in memories[0].items():

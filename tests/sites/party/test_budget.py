@@ -16,6 +16,7 @@ from consilience import Federation, Party, avg, ensemble_distillation
 from consilience.core.checks import classifiers
 from consilience.core.checks.example_parties import regressors
 from consilience.core.errors import InvalidInput, RunFailed
+from consilience.core.federation.federation import federation_over
 from consilience.core.learners import as_learner
 from consilience.core.messages.replies import Failure, Receipt
 from consilience.core.messages.schema import Public
@@ -238,7 +239,7 @@ def test_over_flower_the_same_bits_given_the_same_noise(
     local = Federation(here, public=public, strict=False).rounds(protocol)
     grid = Grid(**{party.name: node(i) for i, party in enumerate(members())})
     network = FlowerNetwork(grid, nodes=len(here), waits=QUICK)
-    over = Federation.over(network, public, strict=False).rounds(protocol)
+    over = federation_over(network, public, strict=False).rounds(protocol)
     for mine, theirs in zip(list(local)[1:], list(over)[1:], strict=True):
         assert mine.teacher.values.tobytes() == theirs.teacher.values.tobytes()
         assert training or "epsilon = 3" in theirs.teacher.notes[0]

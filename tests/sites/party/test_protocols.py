@@ -12,7 +12,6 @@ from sklearn.naive_bayes import GaussianNB
 from sklearn.tree import DecisionTreeClassifier
 
 from consilience import (
-    Federation,
     Frozen,
     LocalNetwork,
     Party,
@@ -28,6 +27,7 @@ from consilience.core.checks import (
     classifiers,
 )
 from consilience.core.checks.example_parties import NAMES
+from consilience.core.federation.federation import federation_over
 from consilience.core.messages.replies import Metrics, Predictions
 from consilience.core.messages.schema import Public
 from consilience.core.networks import Network
@@ -107,7 +107,7 @@ def test_measured_kept_and_resumed(tmp_path: Path) -> None:
     case = ProtocolCase(protocol, classifiers)
     straight = case.run()
     network = SiteNetwork(*classifiers(), tmp_path)
-    federation = Federation.over(network, network.public, strict=False)
+    federation = federation_over(network, network.public, strict=False)
     begun = []
     for round in federation.rounds(protocol):
         begun.append(round)
@@ -116,7 +116,7 @@ def test_measured_kept_and_resumed(tmp_path: Path) -> None:
         if round.number == 1:
             break
     again = SiteNetwork(*classifiers(), tmp_path)
-    federation = Federation.over(again, again.public, strict=False)
+    federation = federation_over(again, again.public, strict=False)
     federation.form()
     again.require(Restore(round=1))
     rest = list(federation.rounds(protocol, state=begun[-1].state))
@@ -140,7 +140,7 @@ def test_a_question_that_is_asked_again_in_a_round_gets_a_new_reply(tmp_path: Pa
         SiteNetwork(members, public, tmp_path),
     )
     for network in (local, sites):
-        Federation.over(network, public, strict=False).form()
+        federation_over(network, public, strict=False).form()
     again.agreement = sites.agreement
     once, anew = trained_twice(sites), trained_twice(again)
     assert not np.array_equal(once[0], once[1])
@@ -179,7 +179,7 @@ def test_parties_of_other_kinds_give_the_same_bits(tmp_path: Path) -> None:
         members, _ = classifiers()
         others = [Party("oracle", rule), Party("unlabelled", GaussianNB(), members[0].rows.X)]
         network = network_of([*members, *others], public)
-        federation = Federation.over(network, public, seed=3, strict=False)
+        federation = federation_over(network, public, seed=3, strict=False)
         history = federation.run(ensemble_distillation(aggregate=uwa(), rounds=2))
         assert not history.failures
         found.append([history.models[n].predict_proba(public.X) for n in sorted(history.models)])

@@ -22,6 +22,7 @@ from sklearn.pipeline import make_pipeline
 from consilience import Federation, Party, PrivateTable, avg, ensemble_distillation
 from consilience.core.checks import classifiers
 from consilience.core.errors import InvalidInput, KnowledgeRefused
+from consilience.core.federation.federation import federation_over
 from consilience.core.messages.columns import Column, Schema
 from consilience.core.messages.replies import Failure, Receipt
 from consilience.core.messages.schema import Public
@@ -135,7 +136,7 @@ def test_in_a_federation_they_are_sent_once_and_to_whom_lacks_them_alone(tmp_pat
     def over_sites() -> tuple[SiteNetwork, Federation]:
         network = SiteNetwork(classifiers()[0], ROWS, tmp_path)
         network._members["birch"].public = None
-        return network, Federation.over(network, ROWS, strict=False)
+        return network, federation_over(network, ROWS, strict=False)
 
     protocol = ensemble_distillation(aggregate=avg(), rounds=2)
     network, federation = over_sites()
@@ -145,7 +146,7 @@ def test_in_a_federation_they_are_sent_once_and_to_whom_lacks_them_alone(tmp_pat
     ]
     assert sent == [("birch", "ok", len(encode([SENT])))]
     local = LocalNetwork(classifiers()[0], ROWS)
-    history = Federation.over(local, ROWS, strict=False).run(protocol)
+    history = federation_over(local, ROWS, strict=False).run(protocol)
     assert not [one for row in history.deliveries for one in row if one.tasks == "TakePublic"]
     rows = np.concatenate([member.rows.X for member in classifiers()[0]])
     for name, model in history.models.items():

@@ -27,6 +27,7 @@ from sklearn.tree import DecisionTreeClassifier
 
 from consilience import Federation, Party, avg, ensemble_distillation, uwa
 from consilience.core.errors import InvalidInput, MissingExtra, QuorumLost, RunFailed
+from consilience.core.federation.federation import federation_over
 from consilience.core.messages.replies import Failure, Predictions, Receipt, Replies
 from consilience.core.messages.schema import Agreement, Public
 from consilience.core.messages.scores import RowCount
@@ -118,7 +119,7 @@ def connected(grid: Grid, **options) -> FlowerNetwork:
 
 def formed(grid: Grid, **options) -> FlowerNetwork:
     network = connected(grid, nodes=len(grid.nodes), **options)
-    Federation.over(network, Public(PUBLIC)).form()
+    federation_over(network, Public(PUBLIC)).form()
     return network
 
 
@@ -147,10 +148,10 @@ def failure(folder: Path, then: Node, **options) -> Failure:
 def test_same_bits_and_bytes_as_in_process(protocol: Protocol, tmp_path: Path) -> None:
     members = [party(name) for name in MODELS]
     local = LocalNetwork(members, Public(PUBLIC))
-    here = list(Federation.over(local, Public(PUBLIC)).rounds(protocol))
+    here = list(federation_over(local, Public(PUBLIC)).rounds(protocol))
 
     network = connected(Grid(**nodes(tmp_path)), nodes=3)
-    there = list(Federation.over(network, Public(PUBLIC)).rounds(protocol))
+    there = list(federation_over(network, Public(PUBLIC)).rounds(protocol))
 
     assert len(there) == 3
     for one, other in zip(here[1:], there[1:], strict=True):
@@ -312,7 +313,7 @@ def named(folder: Path, **options) -> FlowerNetwork:
     for info, name in zip(grid.infos.values(), MODELS, strict=True):
         info.name = name
     network = connected(grid, nodes=tuple(MODELS), federation="heart", **options)
-    Federation.over(network, Public(PUBLIC)).form()
+    federation_over(network, Public(PUBLIC)).form()
     return network
 
 
@@ -483,14 +484,14 @@ def test_state_of_other_public_data_does_not_stand_in_the_way(tmp_path: Path) ->
         return made
 
     network = connected(Grid(**{name: node(name, tmp_path, moved) for name in MODELS}), nodes=3)
-    Federation.over(network, Public(PUBLIC * 0.9)).form()
+    federation_over(network, Public(PUBLIC * 0.9)).form()
     assert len(network.ask(FitPrivate(round=1))) == 3
 
 
 def test_public_data_must_be_the_coordinators(tmp_path: Path) -> None:
     network = connected(Grid(**nodes(tmp_path)), nodes=3)
     with pytest.raises(InvalidInput, match="public data are not the ones agreed on"):
-        Federation.over(network, Public(PUBLIC[:-1])).form()
+        federation_over(network, Public(PUBLIC[:-1])).form()
 
 
 def test_checkpoints_go_back_and_live_beside_the_state(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from consilience.core.checks.example_models import Linear, Misshapen, Raising, S
 from consilience.core.checks.example_parties import classifiers, with_model
 from consilience.core.checks.expectations import expect, same_bits
 from consilience.core.errors import InvalidInput
-from consilience.core.federation.federation import Federation
+from consilience.core.federation.federation import federation_over
 from consilience.core.messages.replies import Predictions
 from consilience.core.messages.schema import Public
 from consilience.core.messages.wire import encode
@@ -69,7 +69,7 @@ def a_party_that_goes_wrong_is_left_out(make: MakeNetwork) -> None:
     right = [with_model(party, Linear(), name=f"right-{party.name}") for party in parties]
     network = make([*wrong, *right], public)
     try:
-        Federation.over(network, public, strict=False).form()
+        federation_over(network, public, strict=False).form()
         network.ask(FitPrivate(round=1))
         network.quorum, network.timeout = 1, Slow.seconds * 2 / 3
         replies = network.ask(PredictPublic(round=1))
@@ -97,7 +97,7 @@ NETWORK_CHECKS: tuple[Callable[[MakeNetwork], None], ...] = (
 
 
 def _asked(network: Network, public: Public) -> dict[str, Predictions]:
-    Federation.over(network, public, strict=False).form()
+    federation_over(network, public, strict=False).form()
     network.ask(FitPrivate(round=1))
     replies = network.ask(PredictPublic(round=1))
     return {answer.party: answer for answer in replies.of(Predictions)}

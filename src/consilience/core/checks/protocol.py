@@ -14,7 +14,7 @@ from consilience.core.checks.example_parties import classifiers
 from consilience.core.checks.expectations import expect
 from consilience.core.checks.protocol_case import MakeParties, ProtocolCase
 from consilience.core.errors import QuorumLost
-from consilience.core.federation.federation import Federation
+from consilience.core.federation.federation import federation_over
 from consilience.core.messages.replies import Failure
 from consilience.core.messages.wire import decode, encode
 from consilience.core.networks import LocalNetwork, Network, ProcessNetwork
@@ -104,13 +104,13 @@ def resumed_equals_straight(case: ProtocolCase) -> None:
     for stop in range(len(straight.rounds) - 1):
         with tempfile.TemporaryDirectory() as folder:
             first, public = _at_home(case, folder)
-            started = Federation.over(first, public, strict=False).rounds(case.protocol)
+            started = federation_over(first, public, strict=False).rounds(case.protocol)
             before = [next(started) for _ in range(stop + 1)]
             first.require(Checkpoint(round=stop))
             (state,) = decode(encode([before[-1].state]))
 
             second, public = _at_home(case, folder)
-            federation = Federation.over(second, public, strict=False)
+            federation = federation_over(second, public, strict=False)
             federation.form()
             second.require(Restore(round=stop))
             after = list(federation.rounds(case.protocol, state=state))
@@ -127,7 +127,7 @@ def a_party_that_drops_out_is_left_out(case: ProtocolCase) -> None:
     for fault in _FAULTS:
         network, public = _faulty(case, fault, quorum=0.5)
         try:
-            rounds = list(Federation.over(network, public, strict=False).rounds(case.protocol))
+            rounds = list(federation_over(network, public, strict=False).rounds(case.protocol))
         except QuorumLost as error:
             expect(case.all_needed, f"a party {fault}: the run ended with {error}")
             expect(network.victim in str(error), f"it does not name {network.victim}: {error}")
@@ -158,7 +158,7 @@ def a_lost_quorum_ends_the_run(case: ProtocolCase) -> None:
     """The run stops and names the party if every one is needed and one fails."""
     network, public = _faulty(case, "fails", quorum=1.0)
     try:
-        list(Federation.over(network, public, strict=False).rounds(case.protocol))
+        list(federation_over(network, public, strict=False).rounds(case.protocol))
     except QuorumLost as error:
         expect(network.victim in str(error), f"QuorumLost does not name {network.victim}: {error}")
         return

@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Any
 
 from consilience.core.checks.expectations import same_bits
-from consilience.core.federation.federation import Federation
+from consilience.core.federation.federation import federation_over
 from consilience.core.messages.schema import Public
 from consilience.core.messages.wire import encode
 from consilience.core.networks import LocalNetwork, Network
@@ -57,7 +57,7 @@ class ProtocolCase:
         """
         parties, public = self.parties()
         network = network or LocalNetwork(parties, public)
-        federation = Federation.over(network, public, seed=seed, strict=False)
+        federation = federation_over(network, public, seed=seed, strict=False)
         rounds = list(federation.rounds(self.protocol))
         return self.result(rounds, network)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -28,12 +28,31 @@ from consilience.core.federation.forming import (
 from consilience.core.federation.history import History
 from consilience.core.messages.replies import Description, Metrics
 from consilience.core.messages.schema import Agreement, Public
-from consilience.core.networks import LocalNetwork, Network, Population, PopulationNetwork
+from consilience.core.networks import Network, in_process_network
 from consilience.core.numerics.encoder import Encoder, find_encoder
 from consilience.core.numerics.randomness import limited_threads
 from consilience.core.party.party import Party
 from consilience.core.protocols import Protocol, Round, RoundState
 from consilience.core.tasks.lifecycle import Describe, Evaluate, Join, TakePublic
+
+
+@dataclass(frozen=True)
+class _Connected:
+    """Parties on a network, and the requirements that all of them meet."""
+
+    network: Network
+    encoder: str
+    tolerates: int = 0
+
+    def check_quorum(self) -> None:
+        """Raise ``InvalidInput`` if the network has fewer parties than its quorum."""
+        quorum, parties = self.network.quorum, len(self.network.parties)
+        if not isinstance(quorum, float) and quorum > parties:
+            raise InvalidInput(
+                f"quorum is {quorum}, and there are {parties} parties",
+                where="network",
+                mend="Give a number of parties, or a share in (0, 1].",
+            )
 
 
 class Federation:
@@ -75,7 +94,7 @@ class Federation:
 
     def __init__(
         self,
-        parties: Iterable[Party],
+        parties: Iterable[Party] | _Connected,
         public: Any = None,
         *,
         seed: int = 0,
@@ -83,77 +102,27 @@ class Federation:
         threads: int = 1,
         encoder: Encoder | str | None = None,
     ) -> None:
-        if public is None:
-            shared = Public.none()
+        if isinstance(parties, _Connected):
+            members, shared = parties, public
         else:
-            shared = public if isinstance(public, Public) else Public(public)
+            shared = Public.none() if public is None else public
+            if not isinstance(shared, Public):
+                shared = Public(shared)
             for note in shared.notes:
                 warnings.warn(f"public data: {note}", stacklevel=2)
-        if encoder is not None:
-            shared = shared.with_encoder(find_encoder(encoder))
-        network = (
-            PopulationNetwork(parties, shared)
-            if isinstance(parties, Population)
-            else LocalNetwork(parties, shared)
-        )
-        self._set(network, shared, seed, strict, threads, shared.encoder_key)
-
-    @classmethod
-    def over(
-        cls,
-        network: Network,
-        public: Public,
-        *,
-        seed: int = 0,
-        strict: bool = True,
-        threads: int = 1,
-        encoder: str | None = None,
-        tolerates: int = 0,
-    ) -> Federation:
-        """Make a federation whose parties live on a network.
-
-        Args:
-            network: the parties.
-            public: the public rows; ``Public.none()`` for protocols that exchange models.
-            seed: as in the constructor.
-            strict: as in the constructor.
-            threads: as in the constructor.
-            encoder: digest of the encoder that every party has to have, empty for none; by default that of
-                the public rows.
-            tolerates: how many parties may lie: fewer than half of those who know any class.
-        """
-        federation = cls.__new__(cls)
-        agreed = public.encoder_key if encoder is None else encoder
-        federation._set(network, public, seed, strict, threads, agreed)
-        federation._tolerates = tolerates
-        return federation
-
-    def _set(
-        self,
-        network: Network,
-        public: Public,
-        seed: int,
-        strict: bool,
-        threads: int,
-        encoder: str,
-    ) -> None:
+            if encoder is not None:
+                shared = shared.with_encoder(find_encoder(encoder))
+            members = _Connected(in_process_network(parties, shared), shared.encoder_key)
         if not isinstance(seed, int | np.integer) or seed < 0:
             raise InvalidInput(
                 f"seed is {seed!r}", where="federation", mend="Give a whole number, 0 or more."
             )
-        quorum, parties = network.quorum, len(network.parties)
-        if not isinstance(quorum, float) and quorum > parties:
-            raise InvalidInput(
-                f"quorum is {quorum}, and there are {parties} parties",
-                where="network",
-                mend="Give a number of parties, or a share in (0, 1].",
-            )
-        self.network, self.public = network, public
-        self._seed, self._strict, self.threads = int(seed), strict, threads
-        self._encoder, self._tolerates = encoder, 0
-        self.bound = (
-            ""  # a sentence on the malicious parties that each class bears, once it is formed
-        )
+        members.check_quorum()
+        self.network, self.public, self.threads = members.network, shared, threads
+        self._seed, self._strict = int(seed), strict
+        self._encoder, self._tolerates = members.encoder, members.tolerates
+        self.bound = ""
+        """A sentence on the malicious parties that each class bears, once it is formed."""
         self._last: History | None = None
         """Record of the run that the parties are as left by."""
         self._testers: dict[str, int | None] = {}
@@ -216,9 +185,6 @@ class Federation:
         with limited_threads(self.threads):
             replies = self.network.gather(Evaluate(round=round), to=asked)
         return {metrics.party: metrics for metrics in replies.of(Metrics)}
-
-    def _is_due(self, name: str, round: int, rounds: int) -> bool:
-        return round in measured_rounds(self._testers.get(name), rounds)
 
     def run(
         self,
@@ -326,7 +292,8 @@ class Federation:
             parties = self.network.parties
             if evaluate == "participants":
                 parties = () if round.replies is None else round.replies.parties
-            due = [name for name in parties if self._is_due(name, round.number, total)]
+            times = {name: measured_rounds(self._testers.get(name), total) for name in parties}
+            due = [name for name in parties if round.number in times[name]]
             return self.evaluate(round.number, parties=due)
 
         def record(done: CompletedRound) -> None:
@@ -340,3 +307,35 @@ class Federation:
         history.models = self.network.models()
         self._last = history
         return history
+
+
+def federation_over(
+    network: Network,
+    public: Public,
+    *,
+    seed: int = 0,
+    strict: bool = True,
+    threads: int = 1,
+    encoder: str | None = None,
+    tolerates: int = 0,
+) -> Federation:
+    """Make a federation of the parties on a network.
+
+    Args:
+        network: network that the parties are on.
+        public: public rows; ``Public.none()`` for protocols that exchange models.
+        seed: as of :class:`Federation`.
+        strict: as of :class:`Federation`.
+        threads: as of :class:`Federation`.
+        encoder: digest of the encoder that every party must have, empty for none; ``None`` uses the digest
+            of the public rows' encoder.
+        tolerates: number of malicious parties to tolerate: fewer than half of those who know any class.
+
+    Returns:
+        The federation, which is not formed yet.
+
+    Raises:
+        InvalidInput: the seed is no whole number, or the quorum exceeds the number of parties.
+    """
+    members = _Connected(network, public.encoder_key if encoder is None else encoder, tolerates)
+    return Federation(members, public, seed=seed, strict=strict, threads=threads)

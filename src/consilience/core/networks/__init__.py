@@ -3,7 +3,7 @@
 from consilience.core.networks.base import Network
 from consilience.core.networks.incoming import Delivery
 from consilience.core.networks.local import LocalNetwork
-from consilience.core.networks.population import Population, PopulationNetwork
+from consilience.core.networks.population import Population, PopulationNetwork, in_process_network
 from consilience.core.networks.processes import ProcessNetwork
 
 __all__ = [
@@ -13,4 +13,5 @@ __all__ = [
     "Population",
     "PopulationNetwork",
     "ProcessNetwork",
+    "in_process_network",
 ]

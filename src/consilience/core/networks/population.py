@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from tempfile import mkdtemp
 from time import perf_counter
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from safetensors import SafetensorError
 
@@ -23,7 +23,7 @@ from consilience.core.messages.schema import Public
 from consilience.core.messages.wire import decode, size
 from consilience.core.networks.base import check_distinct
 from consilience.core.networks.incoming import Arrival, Request
-from consilience.core.networks.local import InProcessNetwork
+from consilience.core.networks.local import InProcessNetwork, LocalNetwork
 from consilience.core.networks.scheduling import scheduler
 from consilience.core.party.party import Party
 from consilience.core.tasks.base import Task
@@ -334,3 +334,24 @@ class _Models(Mapping[str, Model]):
 def _all_deferrable(tasks: Sequence[Task]) -> bool:
     """Tell whether a party may run all of these tasks when it is next asked for something else."""
     return all(task.deferrable for task in tasks)
+
+
+def in_process_network(
+    parties: Iterable[Party] | Population, public: Public, **options: Any
+) -> InProcessNetwork:
+    """Make the network of parties in this process: a local one, or a population's.
+
+    Args:
+        parties: the parties, or the population that makes them.
+        public: public rows that each of them will hold.
+        options: of :class:`LocalNetwork` or :class:`PopulationNetwork`.
+
+    Returns:
+        The network.
+
+    Raises:
+        InvalidInput: no parties, or two of one name.
+    """
+    if isinstance(parties, Population):
+        return PopulationNetwork(parties, public, **options)
+    return LocalNetwork(parties, public, **options)

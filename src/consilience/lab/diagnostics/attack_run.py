@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from consilience.core.errors import InvalidInput, RunFailed, nearest
-from consilience.core.federation.federation import Federation
+from consilience.core.federation.federation import federation_over
 from consilience.core.messages.replies import Predictions
 from consilience.core.messages.schema import Public
 from consilience.core.messages.scores import ClassRatios
@@ -303,7 +303,7 @@ def _recomputed(
     parties, public = setup.parties(budget=budget_of(method)), setup.public
     network = RecordedNetwork(parties, public, quorum=spec.network.quorum)
     options: dict[str, Any] = {"strict": spec.strictly, "threads": spec.network.threads}
-    federation = Federation.over(network, public, seed=seed, **options)
+    federation = federation_over(network, public, seed=seed, **options)
     for _ in federation.rounds(spec.protocol_for(method, setup.informed(method.aggregate))):
         pass
     aside = set(bookkeeping_tasks())

@@ -20,20 +20,14 @@ import numpy as np
 from consilience.core.aggregation.guard import SecretLabels
 from consilience.core.errors import ConsilienceError, InvalidInput
 from consilience.core.federation.driver import CompletedRound, drive, total_rounds
-from consilience.core.federation.federation import Federation
+from consilience.core.federation.federation import Federation, federation_over
 from consilience.core.federation.history import MAIN_METRICS
 from consilience.core.files import inside, write_whole
 from consilience.core.learners import Model
 from consilience.core.messages.replies import Metrics
 from consilience.core.messages.schema import Public
 from consilience.core.messages.wire import decode, encode
-from consilience.core.networks import (
-    LocalNetwork,
-    Network,
-    Population,
-    PopulationNetwork,
-    ProcessNetwork,
-)
+from consilience.core.networks import Network, Population, ProcessNetwork, in_process_network
 from consilience.core.numerics.randomness import stream
 from consilience.core.party.mixed_model import MixedModel
 from consilience.core.party.party import Party
@@ -44,7 +38,7 @@ from consilience.core.tasks.lifecycle import Checkpoint, Restore, TakePublic
 from consilience.lab.config.experiment import Spec
 from consilience.lab.config.methods import MethodSpec, budget_of
 from consilience.lab.experiments.measured_rows import row_scores
-from consilience.lab.experiments.setup import SimulatedParties
+from consilience.lab.experiments.setup import SimulatedParties, everyone
 from consilience.lab.runs.folder import file_name, model_folder, public_file
 from consilience.lab.runs.ledger import Ledger
 from consilience.privacy.robust.hostile import HostileNetwork
@@ -72,19 +66,16 @@ class Progress:
 Report = Callable[[Progress], None]
 
 
-@dataclass
+@dataclass(frozen=True)
 class MethodRun:
-    """One method with one seed.
+    """One method with one seed, and its places in the run folder.
 
-    Args:
+    Attributes:
         spec: the configuration.
         method: the method, one of the configuration's.
         seed: the seed.
-        setup: the data and parties of the seed.
+        setup: data and parties of the seed.
         folder: the run folder.
-        ledger: of the run.
-        report: is called after every round.
-        ready: parties that were made from ``setup`` and have done nothing but join; by default new ones.
     """
 
     spec: Spec
@@ -92,52 +83,29 @@ class MethodRun:
     seed: int
     setup: SimulatedParties
     folder: Path
-    ledger: Ledger
-    report: Report
-    ready: Iterable[Party] | None = None
-
-    def run(self) -> None:
-        """Do the rounds that are not done yet, and keep the models.
-
-        Raises:
-            RunFailed: too few parties answered, or nothing can be written.
-        """
-        parties = self.ready
-        budget, central = budget_of(self.method), self.method.aggregate == "central"
-        if self.spec.network.kind == "population":
-            made, live = self.setup.maker(pooled=central, budget=budget), self.spec.network.live
-            parties = Population(
-                self.setup.names, lambda name: self._settled(made(name)), live=live
-            )
-        else:
-            if parties is None or budget is not None or central:
-                parties = self.setup.parties(pooled=central, budget=budget)
-            parties = list(map(self._settled, parties))
-        self._late: dict[int, list[Party]] = {}
-        self._measured: tuple[str, ...] | None = None
-        after = {late.name: late.after for late in self.spec.late}
-        if after and self.method.aggregate not in ("local", "central"):
-            found = self.ledger.last_checkpoint(self.method.label, self.seed)
-            done = found[0] if found else 0
-            for party in parties:
-                if after.get(party.name, 0) >= max(done, 1):
-                    self._late.setdefault(after[party.name], []).append(party)
-            waiting = {party.name for group in self._late.values() for party in group}
-            parties = [party for party in parties if party.name not in waiting]
-        self._network = make_network(self.spec, parties, self.setup.public, self.seed)
-        try:
-            self._run_rounds()
-        except ConsilienceError as error:
-            place = f"method {self.method.label}, seed {self.seed}"
-            raise (error if error.where else error.located("run")).located(place) from error
-        finally:
-            self._network.close()
 
     @property
-    def _drawn(self) -> bool:
+    def key(self) -> tuple[str, int]:
+        """The method's label and the seed, by which the ledger records the run."""
+        return self.method.label, self.seed
+
+    @property
+    def alone(self) -> bool:
+        """Tell whether the parties exchange nothing, so that all are there from the start."""
+        return self.method.aggregate in ("local", "central")
+
+    @property
+    def drawn(self) -> bool:
         """Tell whether only the parties of a round are looked at, of more than anyone would train."""
-        alone = self.method.aggregate in ("local", "central")
-        return self.spec.network.kind == "population" and not alone
+        return self.spec.network.kind == "population" and not self.alone
+
+    def parties(self, ready: Iterable[Party] | None) -> list[Party] | Population:
+        """Make parties that know their files in the run folder; take those that are ready if they fit."""
+        budget, central = budget_of(self.method), self.method.aggregate == "central"
+        if ready is None or isinstance(ready, Population) or budget is not None or central:
+            make = self.setup.maker(pooled=central, budget=budget)
+            return everyone(self.spec, self.setup.names, lambda name: self._settled(make(name)))
+        return list(map(self._settled, ready))
 
     def _settled(self, party: Party) -> Party:
         """The party, told where in the run folder its files are."""
@@ -147,66 +115,19 @@ class MethodRun:
         party.keep_answers(inside(answers, self.folder))
         return party
 
-    def _run_rounds(self) -> None:
-        label, seed, ledger = self.method.label, self.seed, self.ledger
-        self._federation = Federation.over(
-            self._network,
-            self.setup.public,
-            seed=seed,
-            strict=self.spec.strictly,
-            threads=self.spec.network.threads,
-        )
-        state, self._last_checkpoint = self._restored()
-        if state is None:
-            shutil.rmtree(self._states, ignore_errors=True)
-        ledger.mark(label, seed, "running")
-        protocol = self._protocol()
-        self._rounds = total_rounds(protocol)
-        self._saved_at, self._cost = time.perf_counter(), 0.0
-        for stop in (*sorted(self._late), None):
-            for done in self._driven(protocol, state, stop):
-                state = done.round.state
-                score = self._mean_metric(done.metrics)
-                self.report(Progress(label, seed, done.round.number, self._rounds, score))
-            if stop is not None:
-                self._federation.admit(self._late[stop])
-        models = self._network.models()
-        if self._measured is not None:
-            models = {name: models[name] for name in self._measured if name in models}
-        self._score_rows(models, self._rounds)
-        if self.spec.keep_models == "all" or (
-            self.spec.keep_models == "first" and seed == self.spec.seed_list[0]
-        ):
-            self._keep_models(models)
-        ledger.mark(label, seed, "done", ledger.last_round(label, seed)[1])
-        ledger.forget_states(label, seed)
-        shutil.rmtree(self._states, ignore_errors=True)
-
-    def _driven(
-        self, protocol: Protocol, state: RoundState | None, stop: int | None
-    ) -> Iterator[CompletedRound]:
-        """Do the rounds after a state, up to the round ``stop`` or all."""
-        if state is not None and state.round == stop:
-            return
-        for done in drive(
-            self._federation,
-            protocol,
-            state=state,
-            seconds=self.ledger.last_round(self.method.label, self.seed)[1],
-            evaluate=self._evaluate,
-            checkpoint=self._checkpoint,
-            record=self._record,
-        ):
-            yield done
-            if done.round.number == stop:
-                return
-
     @property
     def _states(self) -> Path:
         """The folder of the parties' checkpoints."""
         return self.folder / "state"
 
-    def _protocol(self) -> Protocol:
+    def forget_states(self) -> None:
+        """Delete the parties' checkpoints."""
+        shutil.rmtree(self._states, ignore_errors=True)
+
+    def _model_folder(self, party: str) -> Path:
+        return model_folder(self.folder, *self.key, party)
+
+    def protocol(self) -> Protocol:
         """The method's protocol; one of the baselines that are told true labels has them from the setup."""
         informed = self.setup.informed(self.method.aggregate)
         return self.spec.protocol_for(self.method, informed, self._secret_labels())
@@ -227,102 +148,10 @@ class MethodRun:
         rows = stream(self.seed, "coordinator", 0, "secret-labels").permutation(len(truth))[:count]
         return SecretLabels(rows, tuple(str(label) for label in truth[rows]))
 
-    def _restored(self) -> tuple[RoundState | None, int]:
-        """The state after the last checkpoint and its round, with the parties restored; or nothing."""
-        found = self.ledger.last_checkpoint(self.method.label, self.seed)
-        self.ledger.forget_after(self.method.label, self.seed, found[0] if found else -1)
-        if found is None:
-            return None, 0
-        number, written = found
-        self._federation.form()
-        self._network.require(Restore(round=number))
-        self._network.deliveries.clear()
-        (state,) = decode(written)
-        return state, number
-
-    def _evaluate(self, round: Round) -> Mapping[str, Metrics]:
-        if self._drawn:
-            self._measured = () if round.replies is None else round.replies.parties
-        if round.number == self._rounds or round.number % self.spec.evaluate_every == 0:
-            return self._federation.evaluate(round.number, parties=self._measured)
-        return {}
-
-    def _mean_metric(self, metrics: Mapping[str, Metrics]) -> float | None:
-        """The mean over parties of the metric that counts, if any has it."""
-        wanted = self.spec.metric
-        names = MAIN_METRICS if wanted is None else (wanted,)
-        found = [
-            next((one.values[name] for name in names if name in one.values), np.nan)
-            for one in metrics.values()
-        ]
-        return float(np.nanmean(found)) if np.isfinite(found).any() else None
-
-    def _checkpoint(self, round: Round, seconds: float) -> bool:
-        """Have all parties write their states if it is time to; a party that cannot keeps the run going."""
-        now = time.perf_counter()
-        pause = max(self.spec.checkpoint_seconds, 10 * self._cost)
-        if self._drawn or round.number == self._rounds or now - self._saved_at < pause:
-            return False
-        task = Checkpoint(round=round.number, previous=self._last_checkpoint)
-        kept = self._network.gather(task)
-        # When checkpoints fall is chance; the ledger is of what the protocol did.
-        self._network.deliveries[:] = [
-            one
-            for one in self._network.deliveries
-            if one.tasks != Checkpoint.__name__ or one.status != "ok"
-        ]
-        self._saved_at = time.perf_counter()
-        self._cost = self._saved_at - now
-        if (
-            kept.missing
-        ):  # the party that is gone keeps the checkpoint before the last one to go back to
-            return False
-        self._last_checkpoint = round.number
-        return True
-
-    def _record(self, done: CompletedRound) -> None:
-        label, seed, ledger, round = self.method.label, self.seed, self.ledger, done.round
-        truth, classes = self.setup.public_labels, self._network.agreed.classes
-        judged = round.teacher is not None and truth is not None and bool(classes)
-        accuracy = None
-        if judged:
-            from consilience.lab.diagnostics.error_parts import (
-                teacher_parts,  # not before there is one
-            )
-
-            assert round.teacher is not None
-            said = np.asarray(classes)[round.teacher.values.argmax(axis=1)]
-            accuracy = float((said == truth).mean())
-        with ledger.transaction():
-            ledger.add_round(label, seed, done, self._network.deliveries, teacher_accuracy=accuracy)
-            if judged:
-                assert round.teacher is not None and truth is not None
-                ledger.add_trust(label, seed, round.number, round.teacher, truth)
-                parts = teacher_parts(round, truth, classes)
-                ledger.write(
-                    "teachers",
-                    [(label, seed, round.number, name, value) for name, value in parts.items()],
-                )
-        self._network.deliveries.clear()
-        if self._drawn or round.number:
-            return
-        if all(one.aggregate != "local" for one in self.spec.methods):
-            self._score_rows(self._network.models(), 0)
-
-    def _model_folder(self, party: str) -> Path:
-        return model_folder(self.folder, self.method.label, self.seed, party)
-
-    def _score_rows(self, models: Mapping[str, Model], round: int) -> None:
-        """Record the scores of single test rows after a round."""
-        data = self.setup.dataset
-        truth = self.setup.labels(data.y_test)
-        scores = row_scores(models, data.X_test, truth, self.setup.outcome)
-        where = self.method.label, self.seed, round
-        with self.ledger.transaction():
-            self.ledger.write("row_scores", [(*where, *one) for one in scores])
-
-    def _keep_models(self, models: Mapping[str, Model]) -> None:
+    def keep_models(self, models: Mapping[str, Model]) -> None:
+        """Write models into the run folder, with all that reading them needs."""
         scaling = self.setup.scaling
+        scaled = scaling and {"centre": scaling.centre.tolist(), "spread": scaling.spread.tolist()}
         for name, model in models.items():
             folder = self._model_folder(name)
             folder.mkdir(parents=True, exist_ok=True)
@@ -341,11 +170,228 @@ class MethodRun:
                 "model": {"name": brought.name, **brought.options},
                 "schema": None if model.learner.schema is None else model.learner.schema.to_json(),
                 "row_shape": self.setup.dataset.X.shape[1:],
-                "scaling": None
-                if scaling is None
-                else {"centre": scaling.centre.tolist(), "spread": scaling.spread.tolist()},
+                "scaling": scaled,
             }
             write_whole(folder / "model.json", json.dumps(about, indent=2))
+
+
+class Checkpoints:
+    """States that the parties write when enough time has passed.
+
+    Args:
+        network: the parties.
+        pause: seconds between two checkpoints, at least.
+        last: round of the last one; 0 for none.
+    """
+
+    def __init__(self, network: Network, pause: float, last: int) -> None:
+        self._network, self._pause, self._last = network, pause, last
+        self._saved_at, self._cost = time.perf_counter(), 0.0
+
+    def write(self, round: int) -> bool:
+        """Have all parties write their states if it is time to; a party that cannot keeps the run going."""
+        now = time.perf_counter()
+        if now - self._saved_at < max(self._pause, 10 * self._cost):
+            return False
+        kept = self._network.gather(Checkpoint(round=round, previous=self._last))
+        # When checkpoints fall is chance; the ledger is of what the protocol did.
+        sent = self._network.deliveries
+        sent[:] = [one for one in sent if one.tasks != Checkpoint.__name__ or one.status != "ok"]
+        self._saved_at = time.perf_counter()
+        self._cost = self._saved_at - now
+        if kept.missing:  # they keep the checkpoint before the last one, to go back to
+            return False
+        self._last = round
+        return True
+
+
+@dataclass(frozen=True)
+class _Rounds:
+    """Rounds of a protocol: each is measured, kept and written down.
+
+    Attributes:
+        method: the method and seed.
+        ledger: of the run.
+        federation: the parties that are there from the start.
+        protocol: the method's.
+        checkpoints: of the parties.
+    """
+
+    method: MethodRun
+    ledger: Ledger
+    federation: Federation
+    protocol: Protocol
+    checkpoints: Checkpoints
+
+    @property
+    def total(self) -> int:
+        """Number of rounds, round 0 aside."""
+        return total_rounds(self.protocol)
+
+    def after(
+        self, state: RoundState | None, late: Mapping[int, list[Party]]
+    ) -> Iterator[CompletedRound]:
+        """Do the rounds after a state, from the start if it is ``None``; late parties join after theirs."""
+        for stop in (*sorted(late), None):
+            if state is None or state.round != stop:
+                for done in drive(
+                    self.federation,
+                    self.protocol,
+                    state=state,
+                    seconds=self.ledger.last_round(*self.method.key)[1],
+                    evaluate=self._evaluate,
+                    checkpoint=self._checkpoint,
+                    record=self._record,
+                ):
+                    state = done.round.state
+                    yield done
+                    if done.round.number == stop:
+                        break
+            if stop is not None:
+                self.federation.admit(late[stop])
+
+    def measured(self, round: Round) -> tuple[str, ...] | None:
+        """Names of the parties that a round is measured at; ``None`` for all."""
+        if not self.method.drawn:
+            return None
+        return () if round.replies is None else round.replies.parties
+
+    def _evaluate(self, round: Round) -> Mapping[str, Metrics]:
+        if round.number == self.total or round.number % self.method.spec.evaluate_every == 0:
+            return self.federation.evaluate(round.number, parties=self.measured(round))
+        return {}
+
+    def _checkpoint(self, round: Round, seconds: float) -> bool:
+        kept = not self.method.drawn and round.number != self.total
+        return kept and self.checkpoints.write(round.number)
+
+    def _record(self, done: CompletedRound) -> None:
+        ledger, network, round = self.ledger, self.federation.network, done.round
+        teacher, truth = round.teacher, self.method.setup.public_labels
+        classes, accuracy = network.agreed.classes, None
+        with ledger.transaction():
+            if teacher is not None and truth is not None and classes:
+                # Not imported before there is a teacher.
+                from consilience.lab.diagnostics.error_parts import teacher_parts
+
+                said = np.asarray(classes)[teacher.values.argmax(axis=1)]
+                accuracy = float((said == truth).mean())
+                ledger.add_trust(*self.method.key, round.number, teacher, truth)
+                parts = teacher_parts(round, truth, classes)
+                ledger.write(
+                    "teachers", [(*self.method.key, round.number, *part) for part in parts.items()]
+                )
+            ledger.add_round(*self.method.key, done, network.deliveries, teacher_accuracy=accuracy)
+        network.deliveries.clear()
+        alone = any(one.aggregate == "local" for one in self.method.spec.methods)
+        if round.number == 0 and not alone and not self.method.drawn:
+            self.score_rows(network.models(), 0)
+
+    def score_rows(self, models: Mapping[str, Model], round: int) -> None:
+        """Record the scores of single test rows after a round."""
+        setup = self.method.setup
+        data, truth = setup.dataset, setup.labels(setup.dataset.y_test)
+        scores = row_scores(models, data.X_test, truth, setup.outcome)
+        with self.ledger.transaction():
+            self.ledger.write("row_scores", [(*self.method.key, round, *one) for one in scores])
+
+
+def run_method(
+    run: MethodRun, ledger: Ledger, report: Report, ready: Iterable[Party] | None = None
+) -> None:
+    """Do the rounds of a method that are not done yet, and keep the models.
+
+    Args:
+        run: the method and seed.
+        ledger: of the run.
+        report: is called after every round.
+        ready: parties that were made from the run's setup and have done nothing but join; by default new
+            ones.
+
+    Raises:
+        RunFailed: too few parties answered, or nothing can be written.
+    """
+    parties = run.parties(ready)
+    late = _late_parties(run, parties, ledger)
+    if late:
+        parties = [one for one in parties if all(one not in group for group in late.values())]
+    network = make_network(run.spec, parties, run.setup.public, run.seed)
+    try:
+        _run_rounds(run, ledger, report, network, late)
+    except ConsilienceError as error:
+        place = f"method {run.method.label}, seed {run.seed}"
+        raise (error if error.where else error.located("run")).located(place) from error
+    finally:
+        network.close()
+
+
+def _late_parties(
+    run: MethodRun, parties: Iterable[Party], ledger: Ledger
+) -> dict[int, list[Party]]:
+    """Find the parties that are still to join, by the round after which they do."""
+    after = {late.name: late.after for late in run.spec.late}
+    late: dict[int, list[Party]] = {}
+    if after and not run.alone:
+        done, _ = ledger.last_checkpoint(*run.key) or (0, b"")
+        for party in parties:
+            if after.get(party.name, 0) >= max(done, 1):
+                late.setdefault(after[party.name], []).append(party)
+    return late
+
+
+def _run_rounds(
+    run: MethodRun, ledger: Ledger, report: Report, network: Network, late: dict[int, list[Party]]
+) -> None:
+    """Do the rounds on a network, and keep the models."""
+    spec, threads = run.spec, run.spec.network.threads
+    federation = federation_over(
+        network, run.setup.public, seed=run.seed, strict=spec.strictly, threads=threads
+    )
+    state = _restored(run, ledger, federation)
+    if state is None:
+        run.forget_states()
+    ledger.mark(*run.key, "running")
+    last, _ = ledger.last_checkpoint(*run.key) or (0, b"")
+    checkpoints = Checkpoints(network, spec.checkpoint_seconds, last)
+    rounds = _Rounds(run, ledger, federation, run.protocol(), checkpoints)
+    measured = None
+    for done in rounds.after(state, late):
+        measured, score = rounds.measured(done.round), _mean_metric(spec, done.metrics)
+        report(Progress(*run.key, done.round.number, rounds.total, score))
+    models = network.models()
+    if measured is not None:
+        models = {name: models[name] for name in measured if name in models}
+    rounds.score_rows(models, rounds.total)
+    kept = {"all": spec.seed_list, "first": spec.seed_list[:1], "none": ()}
+    if run.seed in kept[spec.keep_models]:
+        run.keep_models(models)
+    ledger.mark(*run.key, "done", ledger.last_round(*run.key)[1])
+    ledger.forget_states(*run.key)
+    run.forget_states()
+
+
+def _restored(run: MethodRun, ledger: Ledger, federation: Federation) -> RoundState | None:
+    """Restore the parties to the last checkpoint; the protocol's state then, ``None`` without any."""
+    found = ledger.last_checkpoint(*run.key)
+    ledger.forget_after(*run.key, found[0] if found else -1)
+    if found is None:
+        return None
+    federation.form()
+    federation.network.require(Restore(round=found[0]))
+    federation.network.deliveries.clear()
+    state: RoundState
+    (state,) = decode(found[1])
+    return state
+
+
+def _mean_metric(spec: Spec, metrics: Mapping[str, Metrics]) -> float | None:
+    """The mean over parties of the metric that counts, if any has it."""
+    names = MAIN_METRICS if spec.metric is None else (spec.metric,)
+    found = [
+        next((one.values[name] for name in names if name in one.values), np.nan)
+        for one in metrics.values()
+    ]
+    return float(np.nanmean(found)) if np.isfinite(found).any() else None
 
 
 def check_liars(spec: Spec) -> None:
@@ -371,9 +417,7 @@ def make_network(
     """
     chosen = spec.network
     limits: dict[str, Any] = {"timeout": chosen.timeout, "quorum": chosen.quorum}
-    if isinstance(parties, Population):
-        return PopulationNetwork(parties, public, **limits)
-    if spec.hostile is not None and len(parties) > 1:
+    if spec.hostile is not None and not isinstance(parties, Population) and len(parties) > 1:
         lies: dict[str, Any] = {"hostile": spec.hostile, "seed": seed}
         return HostileNetwork(parties, public, wire=chosen.kind == "wire", **lies, **limits)
     if chosen.kind == "processes":
@@ -384,4 +428,4 @@ def make_network(
         network = registered_object("consilience.networks", chosen.kind)
         made: Network = network(parties, public, threads=chosen.threads, **limits)
         return made
-    return LocalNetwork(parties, public, wire=chosen.kind == "wire", **limits)
+    return in_process_network(parties, public, wire=chosen.kind == "wire", **limits)

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from consilience.core.federation.federation import Federation
+from consilience.core.federation.federation import federation_over
 from consilience.core.networks import LocalNetwork
 from consilience.core.party.party import Party
 from consilience.lab.config.experiment import Spec
@@ -43,7 +43,7 @@ def public_known(
     if parties is None or not setup.calibration:
         parties = replace(setup, calibration=setup.calibration or CALIBRATION).parties()
     network = LocalNetwork(parties, public)
-    federation = Federation.over(
+    federation = federation_over(
         network, public, seed=seed, strict=spec.strictly, threads=spec.network.threads
     )
     return replace(suitability(federation), total=rows)

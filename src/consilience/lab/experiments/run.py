@@ -1,13 +1,13 @@
 """Run a configuration: every method with every seed, recorded round by round, resumable at any point.
 
 The run folder is described in :mod:`consilience.lab.runs.folder`; one method with one seed is a
-:class:`~consilience.lab.experiments.method_run.MethodRun`.
+:func:`~consilience.lab.experiments.method_run.run_method`.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,21 +16,21 @@ from typing import Any
 import numpy as np
 
 from consilience.core.errors import ConsilienceError, InvalidInput, RunFailed, command, nearest
-from consilience.core.federation.federation import Federation
+from consilience.core.federation.federation import federation_over
 from consilience.core.federation.forming import check_classes_fixed, known_to_few
 from consilience.core.files import write_folder
 from consilience.core.learners.sklearn.estimators import make_of
 from consilience.core.learners.sklearn.learner import SklearnLearner
 from consilience.core.messages.replies import METRICS, SharedModel
 from consilience.core.messages.schema import Agreement, Public
-from consilience.core.networks import LocalNetwork, Network, Population, PopulationNetwork
+from consilience.core.networks import Network, Population, in_process_network
 from consilience.core.party.party import Party
 from consilience.lab.config.experiment import Spec
 from consilience.lab.config.methods import budget_of, sums_without_noise
 from consilience.lab.config.reading import stored_spec
 from consilience.lab.experiments.late import check_late
 from consilience.lab.experiments.measured_rows import MOST_NUMBERS
-from consilience.lab.experiments.method_run import MethodRun, Report, check_liars
+from consilience.lab.experiments.method_run import MethodRun, Report, check_liars, run_method
 from consilience.lab.experiments.public_known import public_known
 from consilience.lab.experiments.setup import SimulatedParties, everyone, gather
 from consilience.lab.runs.folder import (
@@ -190,7 +190,7 @@ def rehearse(spec: Spec) -> Rehearsal:
                 setup.parties(budget=budget)
         if any(method.needs_public for method in spec.methods):
             _check_public(setup.public)
-        parties = everyone(spec, setup)
+        parties = everyone(spec, setup.names, setup.maker())
         if seed == spec.seed_list[-1]:
             for party in parties:
                 party.prototype.check_saving()
@@ -219,13 +219,9 @@ def _check_methods(
     late = {one.name for one in spec.late}
 
     def formed(members: list[Party] | Population) -> tuple[Agreement, Network]:
-        network: Network
-        if isinstance(members, Population):
-            network = PopulationNetwork(members, setup.public, **limits)
-        else:
-            network = LocalNetwork(members, setup.public, **limits)
+        network = in_process_network(members, setup.public, **limits)
         bears: dict[str, Any] = {"strict": spec.strictly, "tolerates": spec.robustness.unaided}
-        federation = Federation.over(network, setup.public, seed=seed, **bears)
+        federation = federation_over(network, setup.public, seed=seed, **bears)
         return federation.form(), network
 
     early = [party for party in parties if party.name not in late] if late else parties
@@ -273,7 +269,7 @@ def _check_trust(spec: Spec) -> None:
 
 
 def _continue(spec: Spec, folder: Path, report: Report, rehearsal: Rehearsal | None = None) -> None:
-    """Run the methods and seeds that are not done; the parties of the rehearsal are the first ones."""
+    """Run the methods and seeds that are not done; a rehearsal is of the first seed of a new run."""
     try:
         with closing(locked(folder)), closing(Ledger(folder / LEDGER)) as ledger:
             done = ledger.done
@@ -281,15 +277,12 @@ def _continue(spec: Spec, folder: Path, report: Report, rehearsal: Rehearsal | N
                 remaining = [method for method in spec.methods if (method.label, seed) not in done]
                 if not remaining:
                     continue
-                ready: Iterable[Party] | None = None
-                if rehearsal is not None and rehearsal.seed == seed:
-                    setup, ready = rehearsal.setup, rehearsal.parties
-                    rehearsal = None
-                else:
-                    setup = gather(spec, seed)
+                setup = gather(spec, seed) if rehearsal is None else rehearsal.setup
+                ready = None if rehearsal is None else rehearsal.parties
+                rehearsal = None
                 _record_setup(ledger, setup, seed)
                 for method in remaining:
-                    MethodRun(spec, method, seed, setup, folder, ledger, report, ready).run()
+                    run_method(MethodRun(spec, method, seed, setup, folder), ledger, report, ready)
                     ready = None
             ledger.note(finished=now())
             certify(folder, ledger)
@@ -305,22 +298,17 @@ def _record_setup(ledger: Ledger, setup: SimulatedParties, seed: int) -> None:
     """Record who holds what with a seed, and facts about the data."""
     holdings, tests = setup.holdings, Public(setup.dataset.X_test).key
     kept = len(setup.names) * len(setup.dataset.X_test) <= MOST_NUMBERS
+    weights = zip(setup.names, setup.own, strict=True) if kept else ()
+    held = zip(holdings.parties, setup.models, holdings.counts, strict=True)
     with ledger.transaction():
         ledger.write(
-            "own_rows",
-            (
-                (seed, party, tests, own.astype("<f4").tobytes())
-                for party, own in zip(setup.names, setup.own, strict=True)
-                if kept
-            ),
+            "own_rows", ((seed, name, tests, own.astype("<f4").tobytes()) for name, own in weights)
         )
         ledger.write(
             "holdings",
             (
                 (seed, party, model.name, label, int(count))
-                for party, model, counts in zip(
-                    holdings.parties, setup.models, holdings.counts, strict=True
-                )
+                for party, model, counts in held
                 for label, count in zip(holdings.classes, counts, strict=True)
             ),
         )

@@ -203,7 +203,63 @@ class SimulatedParties:
 
     def labels(self, y: Array) -> Array:
         """Class names of codes; values as they are."""
-        return y if self.dataset.classes is None else np.asarray(self.dataset.classes)[y]
+        return _labels(self.dataset, y)
+
+
+@prints_no_rows
+@dataclass(frozen=True)
+class _Source:
+    """Dataset of a configuration, and what is said of it before any row is set aside.
+
+    Attributes:
+        dataset: rows of the parties that are there from the start.
+        groups: names of all natural groups if some are left out; empty otherwise.
+        outcome: predicted outcome; ``None`` for classes or values.
+        late: rows of the parties that join later.
+        subgroups: group of each test row, those of late parties included.
+    """
+
+    dataset: Dataset
+    groups: tuple[str, ...]
+    outcome: Outcome | None
+    late: tuple[LateRows, ...]
+    subgroups: tuple[str, ...]
+
+
+@prints_no_rows
+@dataclass(frozen=True)
+class _Rows:
+    """Rows of a dataset, divided into private and public ones.
+
+    Attributes:
+        dataset: all rows.
+        stay: indices of the private rows.
+        public: public rows.
+        labels: true labels of the public rows; ``None`` if they are unknown.
+        scaling: transformation of all inputs; ``None`` for none.
+    """
+
+    dataset: Dataset
+    stay: Array
+    public: Public
+    labels: Array | None
+    scaling: Scaling | None = None
+
+
+@prints_no_rows
+@dataclass(frozen=True)
+class _Share:
+    """Share of one party in the rows.
+
+    Attributes:
+        rows: indices of its private rows.
+        kinds: classes or values of its private rows, by which rows are dealt.
+        tests: indices of the test rows that are dealt to it by their inputs.
+    """
+
+    rows: Array
+    kinds: Array
+    tests: Array
 
 
 def gather(spec: Spec, seed: int, *, checked: bool = False) -> SimulatedParties:
@@ -220,9 +276,55 @@ def gather(spec: Spec, seed: int, *, checked: bool = False) -> SimulatedParties:
     """
     if not checked:
         spec.check_models()
-    grouped, options = spec.partition.name == "group", _seeded(spec.data, seed)
-    groups: tuple[str, ...] = ()
-    if grouped and spec.without:  # read as if the others were all that there is
+    source = _read(spec, seed)
+    rows = _scaled(spec.data, _set_aside(spec, source.dataset, seed))
+    shares = _deal_rows(spec, source.groups, rows, seed)
+    _check_kinds(spec, source)
+    models = _deal_models(spec.models, source.groups or tuple(shares))
+    names = tuple(shares if source.groups else staying(spec, tuple(shares)))
+    held, by = [shares[name] for name in names], PARTITIONS[spec.partition.name].by
+    kinds, tests = [one.kinds for one in held], [one.tests for one in held]
+    setup = SimulatedParties(
+        dataset=rows.dataset,
+        public=rows.public,
+        public_labels=rows.labels,
+        names=names,
+        rows=tuple(one.rows for one in held),
+        own_tests=own_tests(rows.dataset, by, names, kinds, tests),
+        models=tuple(models[name] for name in names),
+        calibration=spec.calibration,
+        purpose=spec.purpose,
+        trusts=spec.trusts,
+        scaling=rows.scaling,
+        subgroups=source.subgroups,
+        outcome=source.outcome,
+    )
+    return _with_late(setup, source.late)
+
+
+def everyone(
+    spec: Spec, names: Sequence[str], make: Callable[[str], Party]
+) -> list[Party] | Population:
+    """Make new parties, or have them made when they are asked, where the configuration says so.
+
+    Args:
+        spec: the configuration.
+        names: of the parties.
+        make: makes a new party of its name.
+    """
+    if spec.network.kind == "population":
+        return Population(names, make, live=spec.network.live)
+    return list(map(make, names))
+
+
+# The stages of gathering, in their order.
+
+
+def _read(spec: Spec, seed: int) -> _Source:
+    """Load the dataset and the rows of late parties."""
+    options, groups = _seeded(spec.data, seed), tuple[str, ...]()
+    if spec.partition.name == "group" and spec.without:
+        # Read as if the others were all that there is.
         groups = _groups(spec.data.name, json.dumps(options, sort_keys=True))
         options = {**options, "groups": staying(spec, groups)}
     dataset = _load(spec.data.name, json.dumps(options, sort_keys=True))
@@ -233,43 +335,101 @@ def gather(spec: Spec, seed: int, *, checked: bool = False) -> SimulatedParties:
         dataset = dataset.take_test(np.sort(drawn[: spec.data.test_rows]))
     outcome = outcome_for(spec.outcome, dataset)
     check_two_classes(spec.report, dataset)
-    late = [read_late(one, dataset) for one in spec.late if one.name not in spec.without]
-    whole = with_rows(dataset, late)
-    subgroups = subgroups_of(spec.report, whole, spec.data.options.get("group"))
-    stay, public, labels = _public(spec, dataset, seed)
-    encoder = None if spec.data.encoder is None else find_encoder(spec.data.encoder)
-    scaling = None
-    if spec.data.standardize:
-        dataset, public, scaling = _standardized(dataset, public)
-        if scaling is not None:
-            whole = replace(whole, X=scaling(whole.X), X_test=scaling(whole.X_test))
-    deal = dict(spec.partition.options)
-    parties = spec.partition.parties
-    if grouped:
+    late = tuple(read_late(one, dataset) for one in spec.late if one.name not in spec.without)
+    column = spec.data.options.get("group")
+    subgroups = subgroups_of(spec.report, with_rows(dataset, late), column)
+    return _Source(dataset, groups, outcome, late, subgroups)
+
+
+def _set_aside(spec: Spec, dataset: Dataset, seed: int) -> _Rows:
+    """Choose the public rows, or read them from their file."""
+    everything = np.arange(len(dataset.X))
+    if spec.data.public_file is not None:
+        X = read_rows(spec.data.public_file, dataset.columns, like=dataset.schema).X
+        shared = same_rows(dataset.X_test, X)
+        if shared.mean() > 0.5:
+            raise InvalidInput(
+                f"{shared.sum():,} of {len(shared):,} test rows are among its rows",
+                where="data.public_file",
+                mend="Parties would be taught on the rows that they are measured on: leave test rows out.",
+            )
+        return _Rows(dataset, everything, Public(X, _schema(dataset, X)), None)
+    if not spec.data.public:
+        return _Rows(dataset, everything, Public.none(dataset.schema), None)
+    stay, aside = take_public(
+        dataset.strata(dataset.y),
+        spec.data.public,
+        stream(seed, "experiment", 0, "public"),
+        group=dataset.group,
+    )
+    X = dataset.X[aside]
+    known = None if spec.outcome or dataset.labels else _labels(dataset, dataset.y[aside])
+    return _Rows(dataset, stay, Public(X, _schema(dataset, X)), known)
+
+
+def _scaled(spec: DataSpec, rows: _Rows) -> _Rows:
+    """Scale all inputs by the public rows if this is asked for, and set the encoder of the public rows.
+
+    Every party has the public rows: no private row is looked at.
+    """
+    encoder = None if spec.encoder is None else find_encoder(spec.encoder)
+    dataset, public, scaling = rows.dataset, rows.public, None
+    if spec.standardize and dataset.is_text:
+        raise InvalidInput(
+            f"the rows of dataset {dataset.name!r} are texts, which have no scale",
+            where="data.standardize",
+            mend="Leave it out.",
+        )
+    # An encoder scales the columns of a schema that is not plain.
+    if spec.standardize and (dataset.schema is None or dataset.schema.plain):
+        check_alike(dataset.X, public.X, where="data.standardize")
+        scaling = Scaling.of(public.X)
+        dataset = replace(dataset, X=scaling(dataset.X), X_test=scaling(dataset.X_test))
+        X = scaling(public.X)
+        public = Public(X, _schema(dataset, X))
+    return replace(rows, dataset=dataset, public=public.with_encoder(encoder), scaling=scaling)
+
+
+def _deal_rows(spec: Spec, groups: Sequence[str], rows: _Rows, seed: int) -> dict[str, _Share]:
+    """Divide the private rows among the parties, by name."""
+    dataset, stay, chosen = rows.dataset, rows.stay, spec.partition
+    options, parties = dict(chosen.options), chosen.parties
+    if chosen.name == "group":
         if dataset.group is None:
             raise InvalidInput(
                 f"dataset {dataset.name!r} has no natural groups",
                 where="partition",
                 mend="For a table of your own name the column: data.group = …",
             )
-        deal["group"] = dataset.group[stay]
+        options["group"] = dataset.group[stay]
         left = len(set(groups).intersection(spec.without))
         parties = parties - left if parties else len(np.unique(dataset.group))
     if parties is None:
-        raise InvalidInput("needs the option 'parties'", where=f"partition {spec.partition.name}")
-    by, kinds = PARTITIONS[spec.partition.name].by, dataset.strata(dataset.y)
-    y = kinds[stay]
-    if by == "inputs":  # test rows are dealt by the rule that is made of the private ones
+        raise InvalidInput("needs the option 'parties'", where=f"partition {chosen.name}")
+    y = dataset.strata(dataset.y)[stay]
+    if PARTITIONS[chosen.name].by == "inputs":
+        # Test rows are dealt by the rule that is made of the private ones.
         encode = np.asarray if dataset.schema is None else dataset.schema.encode
         X = encode(np.concatenate([dataset.X[stay], dataset.X_test]))
-        deal |= {"X": X, "fitted": len(stay)}
+        options |= {"X": X, "fitted": len(stay)}
         y = np.concatenate([y, dataset.strata(dataset.y_test)])
-    dealt = partition(
-        spec.partition.name, y, parties, stream(seed, "experiment", 0, "partition"), **deal
-    )
+    draws = stream(seed, "experiment", 0, "partition")
+    dealt = partition(chosen.name, y, parties, draws, **options)
+    names = [f"party-{i:0{len(str(parties))}d}" for i in range(1, parties + 1)]
+    if chosen.name == "group":
+        names = np.unique(options["group"]).tolist()
+    n = len(stay)
+    return {
+        name: _Share(stay[own := held[held < n]], y[own], held[held >= n] - n)
+        for name, held in zip(names, dealt, strict=True)
+    }
+
+
+def _check_kinds(spec: Spec, source: _Source) -> None:
+    """Raise ``InvalidInput`` if a model predicts another kind of target than the dataset has."""
+    dataset, bins = source.dataset, source.outcome is not None
     for model in (*spec.models, *(one.model for one in spec.late)):
         kind = _kind(model)
-        bins = outcome is not None
         if (kind == "classification") != (bins or dataset.classes is not None):
             has = "bins" if bins else "values" if dataset.classes is None else "classes"
             raise InvalidInput(
@@ -279,83 +439,10 @@ def gather(spec: Spec, seed: int, *, checked: bool = False) -> SimulatedParties:
                 mend="Choose another: consilience list learners. A torch model takes kind = …; where a table "
                 f'of your own is read wrongly, say data.kind = "{kind}".',
             )
-    width = len(str(parties))
-    names = [f"party-{i:0{width}d}" for i in range(1, parties + 1)]
-    if grouped:
-        names = np.unique(deal["group"]).tolist()
-    held = dict(zip(names, dealt, strict=True))
-    brought = dict(zip(groups or names, _dealt(spec.models, groups or names), strict=True))
-    names = names if groups else staying(spec, names)
-    private = [held[name][held[name] < len(stay)] for name in names]
-    tests = [held[name][held[name] >= len(stay)] - len(stay) for name in names]
-    setup = SimulatedParties(
-        dataset=dataset,
-        public=public.with_encoder(encoder),
-        public_labels=labels,
-        names=tuple(names),
-        rows=tuple(stay[rows] for rows in private),
-        own_tests=own_tests(dataset, by, names, [kinds[stay[rows]] for rows in private], tests),
-        models=tuple(brought[name] for name in names),
-        calibration=spec.calibration,
-        purpose=spec.purpose,
-        trusts=spec.trusts,
-        scaling=scaling,
-        subgroups=subgroups,
-        outcome=outcome,
-    )
-    return with_late(setup, whole, late) if late else setup
 
 
-def with_late(
-    setup: SimulatedParties, whole: Dataset, late: Sequence[LateRows]
-) -> SimulatedParties:
-    """Add late parties to a setup: a party's own test rows are those of its file.
-
-    Args:
-        setup: of the parties that are there from the start.
-        whole: the dataset with all rows, scaled as the setup's.
-        late: the late parties.
-
-    Raises:
-        InvalidInput: two parties of one name.
-    """
-    first, n = len(setup.dataset.X), len(setup.dataset.X_test)
-    tests = len(whole.X_test)
-    found: dict[str, tuple[Array, Array, ModelSpec]] = {
-        name: (rows, np.append(own, np.zeros(tests - n)), model)
-        for name, rows, own, model in zip(
-            setup.names, setup.rows, setup.own, setup.models, strict=True
-        )
-    }
-    for one in late:
-        if one.spec.name in found:
-            raise InvalidInput(f"two parties are called {one.spec.name!r}", where="late")
-        own = np.zeros(tests)
-        own[n : n + len(one.y_test)] = 1
-        model = one.spec.model.model_copy(update={"labels": one.spec.data.labels})
-        rows = np.arange(first, first + len(one.y))
-        found[one.spec.name] = rows, own if own.any() else np.ones(tests), model
-        first, n = first + len(one.y), n + len(one.y_test)
-    names = tuple(sorted(found))
-    return replace(
-        setup,
-        dataset=whole,
-        names=names,
-        rows=tuple(found[name][0] for name in names),
-        own_tests=tuple(found[name][1] for name in names),
-        models=tuple(found[name][2] for name in names),
-    )
-
-
-def everyone(spec: Spec, setup: SimulatedParties) -> list[Party] | Population:
-    """Make new parties, or have them made when they are asked, where the configuration says so."""
-    if spec.network.kind == "population":
-        return Population(setup.names, setup.maker(), live=spec.network.live)
-    return setup.parties()
-
-
-def _dealt(models: Sequence[ModelSpec], names: Sequence[str]) -> tuple[ModelSpec, ...]:
-    """The model of each party: the one that names it, or the next of those that name nobody.
+def _deal_models(models: Sequence[ModelSpec], names: Sequence[str]) -> dict[str, ModelSpec]:
+    """Give each party the model that names it, or the next of those that name nobody.
 
     Raises:
         InvalidInput: a model names no party that there is, or a party has none.
@@ -375,7 +462,39 @@ def _dealt(models: Sequence[ModelSpec], names: Sequence[str]) -> tuple[ModelSpec
             mend=f'Add models.{left[0]} = {{ name = … }}, or models."*" for all that are not named.',
         )
     turn = {name: others[i % len(others)] for i, name in enumerate(left)}
-    return tuple(named.get(name) or turn[name] for name in names)
+    return {name: named.get(name) or turn[name] for name in names}
+
+
+def _with_late(setup: SimulatedParties, late: Sequence[LateRows]) -> SimulatedParties:
+    """Add late parties to a setup: a party's own test rows are those of its file.
+
+    Raises:
+        InvalidInput: two parties of one name.
+    """
+    if not late:
+        return setup
+    if (scaling := setup.scaling) is not None:
+        late = [replace(one, X=scaling(one.X), X_test=scaling(one.X_test)) for one in late]
+    whole = with_rows(setup.dataset, late)
+    first, n, tests = len(setup.dataset.X), len(setup.dataset.X_test), len(whole.X_test)
+    brought = zip(setup.rows, setup.own, setup.models, strict=True)
+    held = [(rows, np.append(own, np.zeros(tests - n)), model) for rows, own, model in brought]
+    found = dict(zip(setup.names, held, strict=True))
+    for one in late:
+        if one.spec.name in found:
+            raise InvalidInput(f"two parties are called {one.spec.name!r}", where="late")
+        own = np.zeros(tests)
+        own[n : n + len(one.y_test)] = 1
+        model = one.spec.model.model_copy(update={"labels": one.spec.data.labels})
+        rows = np.arange(first, first + len(one.y))
+        found[one.spec.name] = rows, own if own.any() else np.ones(tests), model
+        first, n = first + len(one.y), n + len(one.y_test)
+    names = tuple(sorted(found))
+    rows_of, own_of, models = zip(*(found[name] for name in names), strict=True)
+    return replace(setup, dataset=whole, names=names, rows=rows_of, own_tests=own_of, models=models)
+
+
+# What the stages use.
 
 
 @lru_cache(maxsize=64)  # the same for every seed
@@ -383,52 +502,9 @@ def _kind(model: ModelSpec) -> Kind:
     return make(model.name, **model.options).abilities.kind
 
 
-def _public(spec: Spec, dataset: Dataset, seed: int) -> tuple[Array, Public, Array | None]:
-    """Rows that stay private, public rows, and the public rows' true labels where they are known."""
-    if spec.data.public_file is not None:
-        X = read_rows(spec.data.public_file, dataset.columns, like=dataset.schema).X
-        shared = same_rows(dataset.X_test, X)
-        if shared.mean() > 0.5:
-            raise InvalidInput(
-                f"{shared.sum():,} of {len(shared):,} test rows are among its rows",
-                where="data.public_file",
-                mend="Parties would be taught on the rows that they are measured on: leave test rows out.",
-            )
-        return np.arange(len(dataset.X)), Public(X, _schema(dataset, X)), None
-    if not spec.data.public:
-        return np.arange(len(dataset.X)), Public.none(dataset.schema), None
-    stay, aside = take_public(
-        dataset.strata(dataset.y),
-        spec.data.public,
-        stream(seed, "experiment", 0, "public"),
-        group=dataset.group,
-    )
-    classes = dataset.classes
-    labels = dataset.y[aside] if classes is None else np.asarray(classes)[dataset.y[aside]]
-    X = dataset.X[aside]
-    return stay, Public(X, _schema(dataset, X)), None if spec.outcome or dataset.labels else labels
-
-
 def _schema(dataset: Dataset, X: Array) -> Schema | None:
     """The schema of the dataset's columns, its medians and scales of the public rows alone."""
     return None if dataset.schema is None else dataset.schema.measured(X)
-
-
-def _standardized(dataset: Dataset, public: Public) -> tuple[Dataset, Public, Scaling | None]:
-    """All inputs on the scale of the public rows, which every party has: no private row is looked at."""
-    if dataset.is_text:
-        raise InvalidInput(
-            f"the rows of dataset {dataset.name!r} are texts, which have no scale",
-            where="data.standardize",
-            mend="Leave it out.",
-        )
-    if dataset.schema is not None and not dataset.schema.plain:
-        return dataset, public, None  # what its encoder does
-    check_alike(dataset.X, public.X, where="data.standardize")
-    scaling = Scaling.of(public.X)
-    scaled = replace(dataset, X=scaling(dataset.X), X_test=scaling(dataset.X_test))
-    X = scaling(public.X)
-    return scaled, Public(X, _schema(dataset, X)), scaling
 
 
 def _seeded(data: DataSpec, seed: int) -> dict[str, Any]:
@@ -448,3 +524,8 @@ def _groups(name: str, options: str) -> tuple[str, ...]:
 def _load(name: str, options: str) -> Dataset:
     """The dataset, kept for the next seed; options come as JSON, which can be a key where lists cannot."""
     return load(name, **json.loads(options))
+
+
+def _labels(dataset: Dataset, y: Array) -> Array:
+    """Class names of codes; values as they are."""
+    return y if dataset.classes is None else np.asarray(dataset.classes)[y]

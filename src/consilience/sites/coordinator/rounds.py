@@ -28,7 +28,7 @@ import numpy as np
 
 from consilience.core.errors import ConsilienceError, InvalidInput, RunFailed
 from consilience.core.federation.driver import CompletedRound, drive, measured_rounds
-from consilience.core.federation.federation import Federation
+from consilience.core.federation.federation import federation_over
 from consilience.core.files import write_whole
 from consilience.core.messages.replies import Failure, Metrics
 from consilience.core.messages.wire import decode, encode
@@ -127,7 +127,7 @@ class _DeployedRun:
         """Do the rounds; each is recorded and evaluated by :meth:`_record`."""
         label, seed, ledger, spec = self.label, self.seed, self.ledger, self.spec
         ledger.forget_after(label, seed, self.found[0] if self.found else -1)
-        federation = Federation.over(
+        federation = federation_over(
             self.network,
             self.network.public,
             seed=seed,
