@@ -32,7 +32,7 @@ from consilience.methods.compression.stage import Compressed, CompressedRequest,
 from consilience.methods.model_exchange.party import predict_private_with
 from consilience.methods.parameters.tasks import AdoptParameters, Parameters, TrainParameters
 from consilience.models.files.transfer import pack
-from consilience.sites.party import Limits, PartySite
+from consilience.sites.party import GROUPS, Limits, PartySite
 from consilience.sites.party.requests import read_request
 from helpers.party_sites import ask
 
@@ -293,7 +293,7 @@ def test_a_request_of_few_bytes_does_not_fill_a_party(peak: Any) -> None:
     request = CompressedRequest(codec=SMALL.settings, arrays=bomb(10**7))
     wire = encode([AdoptParameters(round=1, values=np.zeros(0)), request])
     peak()
-    failure = answer(party, read_request(wire))
+    failure = answer(party, read_request(wire, GROUPS))
     assert isinstance(failure, Failure) and "become arrays of 80,000,000 bytes" in failure.reason
     assert peak() < 1_000_000
 
@@ -301,9 +301,9 @@ def test_a_request_of_few_bytes_does_not_fill_a_party(peak: Any) -> None:
 def test_a_request_has_few_headers() -> None:
     header = CompressedRequest(codec={})
     task = AdoptParameters(round=1, values=np.zeros(1))
-    assert len(read_request(encode([task, *[header] * 8])).headers) == 8
+    assert len(read_request(encode([task, *[header] * 8]), GROUPS).headers) == 8
     with pytest.raises(KnowledgeRefused, match="9 headers"):
-        read_request(encode([task, *[header] * 9]))
+        read_request(encode([task, *[header] * 9]), GROUPS)
 
 
 def test_arrays_that_would_not_fit_are_refused_at_either_end(

@@ -84,7 +84,9 @@ def test_whatever_a_model_raises_can_be_written_down(wire):
 @pytest.mark.parametrize("wire", [False, True])
 def test_an_answer_that_cannot_be_sent_is_a_failure(wire):
     @message
-    class Secret(Task, reply_type=object, exchanges="others", protocol=None, exposure="usual"):
+    class Secret(
+        Task, reply_type=object, exchanges="others", protocol=None, exposure="usual", limits=()
+    ):
         round: int
 
         def run(self, party):

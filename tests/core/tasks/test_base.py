@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from dataclasses import replace
 from pathlib import Path
+from typing import get_args
 
 import numpy as np
 import pytest
@@ -14,13 +15,13 @@ from consilience import Party
 from consilience.core.aggregation import AGGREGATORS
 from consilience.core.errors import InvalidInput, KnowledgeRefused, RunFailed
 from consilience.core.federation.forming import negotiate
+from consilience.core.messages.message import HEADERS, TaskGroup
 from consilience.core.messages.replies import Failure
 from consilience.core.messages.schema import Public
 from consilience.core.messages.scores import Score
 from consilience.core.messages.wire import decode, encode
 from consilience.core.networks import processes
-from consilience.core.registry import registered_modules
-from consilience.core.tasks import base
+from consilience.core.registry import registered_names, registered_object
 from consilience.core.tasks.base import task_types
 from consilience.core.tasks.lifecycle import Checkpoint, Describe, Evaluate, Join, Restore
 from consilience.core.tasks.outgoing import LONGEST_REASON, answer
@@ -152,14 +153,23 @@ def test_every_need_of_an_aggregator_has_its_task():
     assert {score_task(kind).reply_type for kind in needs} == needs
 
 
-def test_whoever_knows_one_task_of_the_library_knows_all():
+def test_every_task_is_registered_under_its_group_by_its_name():
     """A party at its own machine imports no protocol, and reads tasks from the wire by their names."""
+    registered = {
+        name: (group, registered_object(f"consilience.tasks.{group}", name))
+        for group in get_args(TaskGroup)
+        for name in registered_names(f"consilience.tasks.{group}")
+    }
+    ours = {
+        name: (kind.exchanges, kind)
+        for name, kind in task_types().items()
+        if kind.__module__.startswith("consilience.") and kind is not processes.Export
+    }
+    assert registered == ours and len(ours) > 40
+    headers = {registered_object(HEADERS, name) for name in registered_names(HEADERS)}
     source = Path(consilience.__file__).parent
-    marks = ("reply_type=", "(Header):")  # of tasks, and of what comes behind them in a request
-    files = {p for p in source.rglob("*.py") if any(mark in p.read_text() for mark in marks)}
-    files -= {Path(base.__file__), Path(processes.__file__)}  # the latter's is of a worker process
-    registered = {Path(str(one.__file__)) for one in registered_modules("consilience.tasks")}
-    assert files == registered and len(files) > 5
+    marked = [path for path in source.rglob("*.py") if "(Header):" in path.read_text()]
+    assert len(headers) == len(marked) == 1
 
 
 def test_a_score_that_no_task_asks_for_is_named():

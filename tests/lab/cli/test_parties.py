@@ -124,7 +124,7 @@ def test_texts(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
     def words() -> Dataset:
         return Dataset("words", texts, y, texts, y, ("a", "b"))
 
-    monkeypatch.setitem(DATASETS, "words", DatasetEntry(words, "words", "nobody"))
+    monkeypatch.setitem(DATASETS._entries, "words", DatasetEntry(words, "words", "nobody"))
     setting = ("--set", 'data={name="words",public=10}')
     found = data_of(call, "tiny.toml", *setting, "--set", "partition.per_party=1")
     assert found["finding"].startswith("labels: far apart; inputs: ")
@@ -239,7 +239,7 @@ def test_models_that_cannot_take_the_rows(call: Call, monkeypatch: pytest.Monkey
     def words() -> Dataset:
         return Dataset("words", texts, y, texts, y, ("a", "b"))
 
-    monkeypatch.setitem(DATASETS, "words", DatasetEntry(words, "words", "nobody"))
+    monkeypatch.setitem(DATASETS._entries, "words", DatasetEntry(words, "words", "nobody"))
     setting = ("--set", 'data={name="words",public=10}', "--set", "partition.per_party=2")
     result = call("parties", "tiny.toml", *setting, "--labels-only")
     assert result.exit_code == 0 and "public known" not in result.stdout

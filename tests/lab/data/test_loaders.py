@@ -17,7 +17,7 @@ import pooch
 import pytest
 
 from consilience.core.errors import InvalidInput
-from consilience.lab.data import DATASETS, load
+from consilience.lab.data import DATASETS, DatasetEntry, load, registry
 from consilience.lab.data.downloads import data_home
 from consilience.lab.data.sources.texts import strip_post
 
@@ -432,3 +432,15 @@ def test_diabetes() -> None:
     assert data.columns is not None and data.columns[:4] == ("age", "sex", "bmi", "bp")
     assert np.array_equal(load("diabetes").X, data.X)
     assert not np.array_equal(load("diabetes", seed=1).X, data.X)
+
+
+def test_another_package_adds_a_dataset(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By one entry point; a name that is taken is refused."""
+    data = load("digits")
+    entry = DatasetEntry(lambda: data, "theirs", "nobody")
+    monkeypatch.setattr(registry, "registered_names", lambda group: ("theirs",))
+    monkeypatch.setattr(registry, "registered_object", lambda group, name: entry)
+    assert registry._datasets()["theirs"] is entry and "digits" in registry._datasets()
+    monkeypatch.setattr(registry, "registered_names", lambda group: ("digits",))
+    with pytest.raises(InvalidInput, match="two datasets are called 'digits'"):
+        registry._datasets()

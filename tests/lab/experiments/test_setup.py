@@ -81,7 +81,7 @@ def test_images_are_scaled_pixel_by_pixel(monkeypatch: pytest.MonkeyPatch) -> No
     def images() -> Dataset:
         return Dataset("images", X[:40], np.arange(40.0), X[40:], np.arange(20.0), None)
 
-    monkeypatch.setitem(DATASETS, "images", DatasetEntry(images, "images", "nobody"))
+    monkeypatch.setitem(DATASETS._entries, "images", DatasetEntry(images, "images", "nobody"))
     scaled = cohort(name="images", public=20, standardize=True)
     assert scaled.scaling is not None and scaled.scaling.centre.shape == (4, 5)
     assert np.abs(scaled.public.X.mean(axis=0)).max() < 1e-6
@@ -119,7 +119,7 @@ def test_texts_have_no_scale(monkeypatch: pytest.MonkeyPatch) -> None:
     def words() -> Dataset:
         return Dataset("words", texts, np.arange(40.0), texts, np.arange(40.0), None)
 
-    monkeypatch.setitem(DATASETS, "words", DatasetEntry(words, "words", "nobody"))
+    monkeypatch.setitem(DATASETS._entries, "words", DatasetEntry(words, "words", "nobody"))
     with pytest.raises(InvalidInput, match="are texts, which have no scale"):
         cohort(name="words", public=10, standardize=True)
 
@@ -143,7 +143,7 @@ def own_of(partition: dict[str, Any], classes: tuple[str, ...] | None) -> Simula
         "models": [{"name": model}],
     }
     with pytest.MonkeyPatch.context() as patched:
-        patched.setitem(DATASETS, name, DatasetEntry(lambda: data, name, "nobody"))
+        patched.setitem(DATASETS._entries, name, DatasetEntry(lambda: data, name, "nobody"))
         return gather(parse_spec(document, where="test"), seed=0)
 
 

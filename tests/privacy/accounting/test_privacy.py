@@ -57,7 +57,7 @@ class Stated(Reply):
 
 
 @message
-class Ask(Task, reply_type=Stated, exchanges="others", protocol=None, exposure="usual"):
+class Ask(Task, reply_type=Stated, exchanges="others", protocol=None, exposure="usual", limits=()):
     round: int
 
     def run(self, party: Party) -> Stated:

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from dataclasses import replace
+from pathlib import Path
 
+import numpy as np
 import pytest
 
 from consilience.core import (
@@ -13,13 +18,17 @@ from consilience.core import (
 from consilience.core.errors import InvalidInput, KnowledgeRefused
 from consilience.core.messages.message import REGISTRY, message
 from consilience.core.messages.replies import Predictions, Receipt
+from consilience.core.messages.schema import Public
 from consilience.core.tasks.base import Task, bookkeeping_tasks, task_types
+from consilience.core.tasks.lifecycle import Join, TakePublic
 from consilience.core.tasks.predictions import FitPrivate, PredictPublic
 from consilience.methods.comparison_rules.scores import Certainties
+from consilience.methods.comparison_rules.tasks import SelectPublic
 from consilience.methods.parameters.tasks import DescribeParameters
 from consilience.privacy.accounting.certainty import ScoreCertainty
 from consilience.privacy.secure_aggregation.tasks import SumMasked, SumQuestion
 from consilience.sites.party import EVERYTHING, GROUPS, Limits
+from helpers.party_sites import agreement
 
 OURS = {
     name: kind for name, kind in task_types().items() if kind.__module__.startswith("consilience.")
@@ -33,6 +42,7 @@ def test_a_task_that_does_not_say_what_it_belongs_to_cannot_be_made() -> None:
         "exchanges": "models",
         "protocol": None,
         "exposure": "nothing",
+        "limits": (),
     }
     for missing in declared:
         rest = {name: value for name, value in declared.items() if name != missing}
@@ -42,8 +52,14 @@ def test_a_task_that_does_not_say_what_it_belongs_to_cannot_be_made() -> None:
         type("Misspelt", (Task,), {}, **declared | {"exchanges": "model"})
     with pytest.raises(TypeError, match="no exposure of rows is called 'none'"):
         type("Misspelt", (Task,), {}, **declared | {"exposure": "none"})
+    for wrong in ({"lifecycle": "late"}, {"summed": "anything"}, {"limits": "alpha"}):
+        with pytest.raises(TypeError, match=next(iter(wrong))):
+            type("Misspelt", (Task,), {}, **declared | wrong)
     with pytest.raises(TypeError, match="either both are 'nothing' or neither is"):
         type("Misstated", (Task,), {}, **declared | {"exposure": "usual"})
+    for wrong in ({"lifecycle": "late"}, {"summed": "anything"}, {"limits": "alpha"}):
+        with pytest.raises(TypeError, match=next(iter(wrong))):
+            type("Misspelt", (Task,), {}, **declared | wrong)
     with pytest.raises(TypeError, match="either both are 'nothing' or neither is"):
         type("Misstated", (Task,), {}, **declared | {"reply_type": Predictions})
     with pytest.raises(TypeError, match="standing"):  # a trait that is none
@@ -63,6 +79,7 @@ def test_a_permission_does_not_follow_the_file() -> None:
         exchanges="parameters",
         protocol="scaffold",
         exposure="nothing",
+        limits=(),
     )
     try:
         task = message(Deeper)()
@@ -194,3 +211,75 @@ def test_a_party_may_answer_in_sums_alone(monkeypatch: pytest.MonkeyPatch) -> No
     parameters.refuse([DescribeParameters(round=0, counted=False)], federation="")
     with pytest.raises(KnowledgeRefused, match=r"limits.masks: Architecture"):
         parameters.refuse([DescribeParameters(round=0)], federation="")
+
+
+def test_the_page_of_tasks_is_that_of_the_code() -> None:
+    """Each task has a line with its traits, and words on what one reply reveals and why."""
+    page = (Path(__file__).parents[3] / "docs/reference/tasks.md").read_text("utf-8")
+    lines = [
+        [cell.strip().strip("`") for cell in line.strip("|").split("|")]
+        for line in page.splitlines()
+        if line.startswith("| `") and line.count("|") == 9
+    ]
+    found = {name: tuple(cells) for name, *cells in lines}
+    assert len(found) == len(lines)
+    for name, task in OURS.items():
+        reply, group, lifecycle, exposure, limits, reveals, why = found.pop(name)
+        assert (reply, group) == (task.reply_type.__name__, task.exchanges or "none"), name
+        assert (lifecycle, exposure) == (task.lifecycle, task.exposure), name
+        stated = tuple(one.strip(" `") for one in limits.split(",")) if limits != "–" else ()
+        assert stated == task.limits and set(stated) <= Limits.model_fields.keys(), name
+        assert len(reveals) > 5 and len(why) > 5, name
+    assert not found
+
+
+def test_values_that_are_limited_are_of_the_limits_that_the_task_states() -> None:
+    classes = agreement()
+    for task in (
+        Join(agreement=classes),
+        TakePublic.of(Public(np.ones((3, 2)))),
+        SelectPublic(round=1, quantile=0.2, reference="uniform"),
+        ScoreCertainty(round=1, regularization=0.5, epsilon=None, delta=1e-5),
+    ):
+        assert task.limited and set(task.limited) <= set(task.limits)
+
+
+LOADED = """
+import sys
+from pathlib import Path
+
+from consilience.core.tasks.lifecycle import Describe, Join
+from consilience.core.tasks.predictions import FitPrivate, PredictPublic
+from consilience.sites.party import Limits, PartySite
+from helpers.party_sites import agreement, ask, one_party
+
+with PartySite(one_party, Path(sys.argv[1]), limits=Limits(allow=tuple(sys.argv[2:]))) as site:
+    for task in (Describe(), Join(agreement=agreement()), FitPrivate(round=1), PredictPublic(round=1)):
+        ask(site, task)
+print(*(name for name in sys.modules if name.startswith("consilience.methods.")))
+"""
+
+
+@pytest.mark.parametrize(
+    ("allow", "loaded"),
+    [
+        (("predictions",), {"comparison_rules"}),
+        # Fusion of models takes the softmax of boosting's losses.
+        (("predictions", "parameters"), {"comparison_rules", "parameters", "functional_boosting"}),
+        (("Describe", "Join", "FitPrivate", "PredictPublic"), set()),
+        (("Describe", "SelectPublic"), {"comparison_rules"}),
+    ],
+)
+def test_a_site_imports_the_tasks_that_its_limits_name(
+    allow: tuple[str, ...], loaded: set[str], tmp_path: Path
+) -> None:
+    """What is not imported cannot be asked; compression is a header, and every request may have one."""
+    done = subprocess.run(
+        [sys.executable, "-c", LOADED, str(tmp_path / "state"), *allow],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    )
+    folders = {name.split(".")[2] for name in done.stdout.split()}
+    assert folders - {"compression"} == loaded

@@ -46,7 +46,9 @@ def site(tmp_path: Path) -> Any:
 
 
 @message
-class Several(Task, reply_type=Receipt, exchanges="predictions", protocol=None, exposure="nothing"):
+class Several(
+    Task, reply_type=Receipt, exchanges="predictions", protocol=None, exposure="nothing", limits=()
+):
     """A task of another package that runs others."""
 
     round: int

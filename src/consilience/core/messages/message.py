@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import cache
 from types import UnionType
 from typing import Any, Literal, TypeVar, Union, dataclass_transform, get_args, get_origin
@@ -11,6 +11,7 @@ from typing import get_type_hints as hints_of
 
 import numpy as np
 
+from consilience.core.registry import registered_names, registered_object
 from consilience.core.validation.printing import prints_no_rows
 
 REGISTRY: dict[str, type[Any]] = {}
@@ -19,6 +20,33 @@ REGISTRY: dict[str, type[Any]] = {}
 _NAMES: dict[type[Any], tuple[str, ...]] = {}
 
 T = TypeVar("T")
+
+
+TaskGroup = Literal["predictions", "parameters", "models", "others"]
+"""Groups of tasks, by the messages that leave a party; ``"others"`` belong to other packages' protocols."""
+
+HEADERS = "consilience.headers"
+"""Group of entry points of headers of requests."""
+
+
+def load_registered(allow: Collection[str] | None = None) -> None:
+    """Import the messages that packages register: headers of requests, and tasks.
+
+    A package registers a task by its name under ``consilience.tasks.GROUP``, where ``GROUP`` is the group
+    that the limits of a party allow. Its module has the replies to it too.
+
+    Args:
+        allow: groups and names of tasks; no other task is imported. ``None``, the default, imports all.
+
+    Raises:
+        InvalidInput: two packages register one task, or a package cannot be imported.
+    """
+    for name in registered_names(HEADERS):
+        registered_object(HEADERS, name)
+    for group in get_args(TaskGroup):
+        for name in registered_names(entries := f"consilience.tasks.{group}"):
+            if allow is None or group in allow or name in allow:
+                registered_object(entries, name)
 
 
 @dataclass_transform(frozen_default=True, eq_default=False, kw_only_default=True)

@@ -8,7 +8,7 @@ own size and a header of a few hundred bytes.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,8 +16,13 @@ from safetensors.numpy import load as load_arrays
 from safetensors.numpy import save as save_arrays
 
 from consilience.core.errors import KnowledgeRefused
-from consilience.core.messages.message import REGISTRY, Brief, sent_fields, values_of
-from consilience.core.registry import registered_modules
+from consilience.core.messages.message import (
+    REGISTRY,
+    Brief,
+    load_registered,
+    sent_fields,
+    values_of,
+)
 
 LONGEST_HEADER = 1 << 23
 """Bytes of a message beside its arrays. What JSON is read into takes some twenty times its bytes."""
@@ -52,8 +57,13 @@ def size(messages: Sequence[object]) -> int:
     return found
 
 
-def decode(data: bytes) -> tuple[Any, ...]:
+def decode(data: bytes, *, allow: Collection[str] | None = None) -> tuple[Any, ...]:
     """The messages that :func:`encode` wrote.
+
+    Args:
+        data: the bytes.
+        allow: tasks and groups of tasks that may be imported for it (:func:`.load_registered`); ``None``, the
+            default, for all.
 
     Raises:
         KnowledgeRefused: the bytes are damaged, name an unknown message, or do not fit its fields.
@@ -68,7 +78,7 @@ def decode(data: bytes) -> tuple[Any, ...]:
             values.dtype == bool and (values.view(np.uint8) > 1).any() for values in arrays.values()
         ):
             raise ValueError("a bool that is neither true nor false")
-        return tuple(_unpack(entry, arrays) for entry in document)
+        return tuple(_unpack(entry, arrays, allow) for entry in document)
     except KnowledgeRefused:
         raise
     except Exception as error:  # what a stranger's bytes may raise in JSON or NumPy has no list
@@ -116,21 +126,22 @@ def _pack(value: object, arrays: dict[str, np.ndarray]) -> object:
     raise TypeError(f"{kind.__name__} cannot cross the wire")
 
 
-def _unpack(value: Any, arrays: Mapping[str, np.ndarray]) -> Any:
+def _unpack(value: Any, arrays: Mapping[str, np.ndarray], allow: Collection[str] | None) -> Any:
     if isinstance(value, list):
-        return tuple(_unpack(item, arrays) for item in value)
+        return tuple(_unpack(item, arrays, allow) for item in value)
     if not isinstance(value, dict):
         return value
     ((tag, content),) = value.items()
     if tag == "array":
         return arrays[content]
-    items = {name: _unpack(item, arrays) for name, item in content.items()}
+    items = {name: _unpack(item, arrays, allow) for name, item in content.items()}
     if tag == "map":
         return items
     if tag not in REGISTRY:
-        registered_modules(
-            "consilience.tasks"
-        )  # a party is asked tasks that it has not imported yet
+        load_registered(allow)  # a party is asked tasks that it has not imported yet
     if tag not in REGISTRY:
-        raise ValueError(f"no message is called {tag!r}")
+        allowed = (
+            "" if allow is None else f", or limits.allow ({', '.join(allow)}) does not cover it"
+        )
+        raise ValueError(f"no message is called {tag!r}{allowed}")
     return REGISTRY[tag](**items)

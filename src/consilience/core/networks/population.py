@@ -27,7 +27,6 @@ from consilience.core.networks.local import InProcessNetwork, LocalNetwork
 from consilience.core.networks.scheduling import scheduler
 from consilience.core.party.party import Party
 from consilience.core.tasks.base import Task
-from consilience.core.tasks.lifecycle import Join
 from consilience.core.tasks.outgoing import answer, failure_of
 from consilience.core.tasks.requests import open_request
 
@@ -262,7 +261,7 @@ class PopulationNetwork(InProcessNetwork):
 
     def _answer(self, name: str, tasks: tuple[Task, ...], request: bytes) -> Arrival:
         if _all_deferrable(tasks):
-            if any(isinstance(task, Join) for task in tasks):  # which begins anew
+            if any(task.lifecycle == "join" for task in tasks):  # which begins anew
                 self._cache.deferred(name).clear()
             self._cache.defer(name, request)
             receipts = tuple(Receipt(party=name, round=task.round) for task in tasks)
@@ -298,7 +297,7 @@ class PopulationNetwork(InProcessNetwork):
             outcome = answer(party, tasks)
             if isinstance(outcome, Failure):
                 arrival = Arrival(outcome, size([outcome]), perf_counter() - start)
-                if any(isinstance(task, Join) for task in tasks):
+                if any(task.lifecycle == "join" for task in tasks):
                     party.leave()
                     return arrival
                 self._receive({party.name: Request(tasks, b"")}, {party.name: arrival})

@@ -45,7 +45,9 @@ _THREADS = (
 
 
 @message
-class Export(Task, reply_type=Receipt, exchanges=None, protocol=None, exposure="nothing"):
+class Export(
+    Task, reply_type=Receipt, exchanges=None, protocol=None, exposure="nothing", limits=()
+):
     """Write your model into a folder of this machine, for the coordinator to load."""
 
     folder: str

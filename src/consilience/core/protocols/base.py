@@ -11,6 +11,7 @@ from typing import Any, Concatenate, Generic, ParamSpec, cast
 from consilience.core.aggregation import Aggregator, ConsensusUpdate, auto
 from consilience.core.aggregation.guard import Guard
 from consilience.core.errors import InvalidInput
+from consilience.core.messages.message import TaskGroup
 from consilience.core.messages.schema import Agreement, Public
 from consilience.core.numerics.outcomes import outcome_of
 from consilience.core.protocols.rounds import BeforeTheFirstQuestion, FirstQuestion
@@ -24,7 +25,7 @@ from consilience.core.protocols.wrapping import (
     wrapping,
     wrapping_options,
 )
-from consilience.core.tasks.base import NetworkView, Task, TaskGroup
+from consilience.core.tasks.base import NetworkView, Task
 from consilience.core.tasks.predictions import PredictPublic
 from consilience.core.tasks.scores import score_task
 from consilience.core.validation.arguments import check_arguments

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
 from consilience.core.errors import InvalidInput
+from consilience.core.messages.message import TaskGroup
 from consilience.core.protocols.rounds import SECURE, Rounds
 from consilience.core.registry import registered_names, registered_object
-from consilience.core.tasks.base import TaskGroup
 
 GROUP = "consilience.wrappings"
 """Group of entry points whose values are a :class:`Wrapping`."""

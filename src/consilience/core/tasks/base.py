@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, Protocol, get_args
 
 from consilience.core.messages.base import Form, checked_forms
-from consilience.core.messages.message import REGISTRY
+from consilience.core.messages.message import REGISTRY, TaskGroup, load_registered
 from consilience.core.messages.replies import Replies
 from consilience.core.messages.schema import Agreement
 from consilience.core.party.view import PartyView
-from consilience.core.registry import registered_modules
 from consilience.core.tasks.requests import Stage
-
-TaskGroup = Literal["predictions", "parameters", "models", "others"]
-"""Groups of tasks, by the messages that leave a party; ``"others"`` belong to other packages' protocols."""
 
 Exposure = Literal["nothing", "usual", "unmeasured", "noised", "rows"]
 """Exposure of single private rows by a reply; a task states it, and a site allows by it.
@@ -27,6 +23,17 @@ be told of single rows from it, and limits must name the task. ``"rows"``: rows 
 leaves parties without limits alone, in simulations. ``"noised"``: so they can, without noise: it leaves a
 party with a budget, with noise, and else as ``"rows"`` does.
 """
+
+Lifecycle = Literal["describe", "public", "join", "restore", "round", "checkpoint", "measure"]
+"""Place of a task in the life of a run.
+
+The first four come alone in their request: describe the party, take public rows, join, and restore a saved
+state. ``"round"``: part of a round, which counts. ``"checkpoint"`` and ``"measure"`` may come when the next
+round has begun.
+"""
+
+Summed = Literal["predictions", "score", "class sums", "parameters"]
+"""Kind of reply that a secure sum can add up."""
 
 
 class Task(ABC):
@@ -43,6 +50,7 @@ class Task(ABC):
             protocol=None,
             static=True,
             exposure="usual",
+            limits=(),
         ):
             round: int
 
@@ -58,6 +66,10 @@ class Task(ABC):
         bookkeeping: whether it belongs to the experiment, so that it costs the method nothing.
         lossy: fields that compression may change, and their :data:`~consilience.core.messages.base.Form`.
         exposure: how much the reply tells of single private rows, of :data:`Exposure`.
+        limits: names of the limits of a party that bound the request or its reply, beside those of all
+            requests.
+        lifecycle: place in the life of a run, of :data:`Lifecycle`.
+        summed: kind of reply that a secure sum can add up, of :data:`Summed`; ``None`` for others.
         round: round that it belongs to; 0 before the first.
     """
 
@@ -70,6 +82,9 @@ class Task(ABC):
     bookkeeping: ClassVar[bool]
     lossy: ClassVar[Mapping[str, Form]]
     exposure: ClassVar[Exposure]
+    limits: ClassVar[tuple[str, ...]]
+    lifecycle: ClassVar[Lifecycle]
+    summed: ClassVar[Summed | None]
     round: int
 
     def __init_subclass__(
@@ -84,11 +99,18 @@ class Task(ABC):
         bookkeeping: bool = False,
         lossy: Mapping[str, Form] | None = None,
         exposure: Exposure,
+        limits: tuple[str, ...],
+        lifecycle: Lifecycle = "round",
+        summed: Summed | None = None,
     ) -> None:
         if exchanges is not None and exchanges not in get_args(TaskGroup):
             raise TypeError(f"{cls.__name__}: no group of tasks is called {exchanges!r}")
         if exposure not in get_args(Exposure):
             raise TypeError(f"{cls.__name__}: no exposure of rows is called {exposure!r}")
+        if lifecycle not in get_args(Lifecycle) or summed not in (None, *get_args(Summed)):
+            raise TypeError(f"{cls.__name__}: lifecycle is {lifecycle!r}, and summed {summed!r}")
+        if not isinstance(limits, tuple):
+            raise TypeError(f"{cls.__name__}: limits is {limits!r}, and should be a tuple of names")
         cost = getattr(reply_type, "privacy_cost", None)
         if (exposure == "nothing") != (cost == "nothing"):
             raise TypeError(
@@ -99,12 +121,28 @@ class Task(ABC):
         cls.static, cls.keeps_model = static, keeps_model
         cls.deferrable, cls.bookkeeping = deferrable, bookkeeping
         cls.lossy, cls.exposure = checked_forms(cls, lossy), exposure
+        cls.limits, cls.lifecycle, cls.summed = limits, lifecycle, summed
         super().__init_subclass__()
 
     @property
     def remembered(self) -> bool:
         """Whether a party's answers may depend on it later, so that its history records it."""
         return not self.keeps_model
+
+    @property
+    def limited(self) -> Mapping[str, float | None]:
+        """Values of this request that limits bound, by the name of the limit, one of :attr:`limits`."""
+        return {}
+
+    @property
+    def row_free(self) -> bool:
+        """Whether no private row has part in the reply to this request."""
+        return self.exposure == "nothing"
+
+    @property
+    def drawn(self) -> bool:
+        """Whether an honest party replies with numbers drawn before all training."""
+        return False
 
     @abstractmethod
     def run(self, party: PartyView) -> Any:
@@ -119,15 +157,23 @@ class Task(ABC):
         return ()
 
 
-def task_types(*, registered: bool = True) -> dict[str, type[Task]]:
+def task_types(
+    *, registered: bool = True, allow: Collection[str] | None = None
+) -> dict[str, type[Task]]:
     """List the kinds of task by their names on the wire.
 
     Args:
         registered: whether those of modules that nothing has imported yet are listed too.
+        allow: tasks and groups of tasks to import for that; ``None``, the default, for all.
     """
     if registered:
-        registered_modules("consilience.tasks")
+        load_registered(allow)
     return {name: kind for name, kind in REGISTRY.items() if issubclass(kind, Task)}
+
+
+def tasks_of(lifecycle: Lifecycle) -> tuple[str, ...]:
+    """List the names of the tasks that have a place in the life cycle."""
+    return tuple(name for name, kind in task_types().items() if kind.lifecycle == lifecycle)
 
 
 def bookkeeping_tasks() -> tuple[str, ...]:

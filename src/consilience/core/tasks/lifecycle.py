@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import suppress
 from math import prod
 
@@ -21,7 +22,13 @@ from consilience.core.validation.arrays import Array
 
 @message
 class Describe(
-    Task, reply_type=Description, exchanges="predictions", protocol=None, exposure="nothing"
+    Task,
+    reply_type=Description,
+    exchanges="predictions",
+    protocol=None,
+    exposure="nothing",
+    limits=(),
+    lifecycle="describe",
 ):
     """Describe yourself: classes, kind of learner. No data."""
 
@@ -39,7 +46,13 @@ class Describe(
 
 @message
 class TakePublic(
-    Task, reply_type=Receipt, exchanges="predictions", protocol=None, exposure="nothing"
+    Task,
+    reply_type=Receipt,
+    exchanges="predictions",
+    protocol=None,
+    exposure="nothing",
+    limits=("public_bytes", "public_sets"),
+    lifecycle="public",
 ):
     """Take these rows as the public rows; asked of parties that have none of their own, before they join.
 
@@ -122,6 +135,11 @@ class TakePublic(
             )
         return public
 
+    @property
+    def limited(self) -> Mapping[str, float]:
+        """Bytes of memory that the rows take."""
+        return {"public_bytes": self.unpacked}
+
     def rows_for(self, party: PartyView) -> Public:
         """Read the rows for a party, before they are compared with its own.
 
@@ -185,11 +203,18 @@ class Join(
     protocol=None,
     deferrable=True,
     exposure="nothing",
+    limits=("classes",),
+    lifecycle="join",
 ):
     """Take on the agreement and start from an untrained model."""
 
     agreement: Agreement
     round: int = 0
+
+    @property
+    def limited(self) -> Mapping[str, float]:
+        """Number of classes, with which the cost of models and answers grows."""
+        return {"classes": len(self.agreement.classes)}
 
     def run(self, party: PartyView) -> Receipt:
         """Check the agreement against the party's own data, and join."""
@@ -206,6 +231,8 @@ class Evaluate(
     keeps_model=True,
     bookkeeping=True,
     exposure="usual",
+    limits=("metrics", "metrics_in_all", "digits"),
+    lifecycle="measure",
 ):
     """Measure your model on your own test rows."""
 
@@ -226,6 +253,8 @@ class Checkpoint(
     keeps_model=True,
     bookkeeping=True,
     exposure="nothing",
+    limits=(),
+    lifecycle="checkpoint",
 ):
     """Write your state to your own disk.
 
@@ -250,6 +279,8 @@ class Restore(
     protocol=None,
     bookkeeping=True,
     exposure="nothing",
+    limits=(),
+    lifecycle="restore",
 ):
     """Load the state that you wrote after a round."""
 

@@ -23,6 +23,7 @@ class FitPrivate(
     protocol=None,
     deferrable=True,
     exposure="nothing",
+    limits=("epsilon",),
 ):
     """Train on your private rows."""
 
@@ -49,6 +50,8 @@ class PredictPublic(
     protocol=None,
     keeps_model=True,
     exposure="usual",
+    limits=(),
+    summed="predictions",
 ):
     """Predict every public row.
 
@@ -88,6 +91,7 @@ class Distill(
     protocol=None,
     lossy={"targets": "rows"},
     exposure="nothing",
+    limits=("alpha",),
 ):
     """Train towards the teacher on the public rows.
 

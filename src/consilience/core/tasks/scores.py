@@ -81,6 +81,8 @@ class ScorePublic(
     protocol=None,
     keeps_model=True,
     exposure="usual",
+    limits=(),
+    summed="score",
 ):
     """Say how typical each public row is of the rows that you were trained on."""
 
@@ -104,6 +106,8 @@ class ComparePublic(
     static=True,
     keeps_model=True,
     exposure="rows",
+    limits=(),
+    summed="score",
 ):
     """Say exactly how much denser your rows of each class lie than the public ones, at each public row.
 
@@ -145,6 +149,8 @@ class CompareCoarsely(
     static=True,
     keeps_model=True,
     exposure="usual",
+    limits=("density_ratios",),
+    summed="score",
 ):
     """Say by round counts, in your own settings, how much denser your rows lie than the public ones."""
 
@@ -167,6 +173,8 @@ class CountRows(
     static=True,
     keeps_model=True,
     exposure="usual",
+    limits=(),
+    summed="score",
 ):
     """Count the private rows that you train on."""
 
@@ -193,6 +201,8 @@ class CompareInputs(
     static=True,
     keeps_model=True,
     exposure="rows",
+    limits=(),
+    summed="score",
 ):
     """Say like :class:`ComparePublic` how densely your rows lie, of whatever class or value.
 
@@ -221,6 +231,7 @@ class SumCalibration(
     static=True,
     keeps_model=True,
     exposure="rows",
+    limits=(),
 ):
     """Say which public rows your calibration rows lie nearest to, and what these are labelled."""
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from consilience.core.errors import InvalidInput, nearest
+from consilience.core.registry import Registry, named, registered_names, registered_object
 from consilience.core.validation.arguments import check_arguments
 from consilience.lab.data.sources.cifar import load_cifar_10, load_cifar_100
 from consilience.lab.data.sources.diabetes import load_diabetes
@@ -35,7 +36,7 @@ class DatasetEntry:
 
 OWN = "your own data"
 
-DATASETS: dict[str, DatasetEntry] = {
+_OURS: dict[str, DatasetEntry] = {
     "digits": DatasetEntry(
         load_digits,
         "1,797 handwritten digits, 8x8, 10 classes; comes with scikit-learn",
@@ -96,6 +97,18 @@ DATASETS: dict[str, DatasetEntry] = {
     "excel": DatasetEntry(load_table, "your own Excel sheet; path=, target=", OWN),
     "npz": DatasetEntry(load_table, "your own arrays X and y in an .npz file; path=", OWN),
 }
+
+_GROUP = "consilience.datasets"
+"""Group of entry points of other packages, each a :class:`DatasetEntry` under its name."""
+
+
+def _datasets() -> dict[str, DatasetEntry]:
+    theirs = [(name, registered_object(_GROUP, name)) for name in registered_names(_GROUP)]
+    return named([*_OURS.items(), *theirs], what="dataset")
+
+
+DATASETS: Mapping[str, DatasetEntry] = Registry(_datasets)
+"""Every dataset by name."""
 
 
 def load(name: str, **options: Any) -> Dataset:

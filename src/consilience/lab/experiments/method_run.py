@@ -34,6 +34,7 @@ from consilience.core.party.party import Party
 from consilience.core.party.state import write_mixture
 from consilience.core.protocols import Protocol, Round, RoundState
 from consilience.core.registry import registered_object
+from consilience.core.tasks.base import tasks_of
 from consilience.core.tasks.lifecycle import Checkpoint, Restore, TakePublic
 from consilience.lab.config.experiment import Spec
 from consilience.lab.config.methods import MethodSpec, budget_of
@@ -196,7 +197,9 @@ class Checkpoints:
         kept = self._network.gather(Checkpoint(round=round, previous=self._last))
         # When checkpoints fall is chance; the ledger is of what the protocol did.
         sent = self._network.deliveries
-        sent[:] = [one for one in sent if one.tasks != Checkpoint.__name__ or one.status != "ok"]
+        sent[:] = [
+            one for one in sent if one.tasks not in tasks_of("checkpoint") or one.status != "ok"
+        ]
         self._saved_at = time.perf_counter()
         self._cost = self._saved_at - now
         if kept.missing:  # they keep the checkpoint before the last one, to go back to

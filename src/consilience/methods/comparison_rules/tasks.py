@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Literal
 
 from consilience.core.messages.message import message
@@ -27,6 +28,8 @@ class SelectPublic(
     static=True,
     keeps_model=True,
     exposure="usual",
+    limits=("quantile",),
+    summed="score",
 ):
     """Select the public rows that are as likely as your own.
 
@@ -41,6 +44,11 @@ class SelectPublic(
 
     def __post_init__(self) -> None:
         check_number("quantile", self.quantile, at_least=0, below=1, where=type(self).__name__)
+
+    @property
+    def limited(self) -> Mapping[str, float]:
+        """The quantile: single rows show in extreme ones."""
+        return {"quantile": self.quantile}
 
     @of_rows
     def run(self, party: PartyView) -> Selection:
@@ -58,6 +66,7 @@ class TellApart(
     static=True,
     keeps_model=True,
     exposure="unmeasured",
+    limits=(),
 ):
     """Say by what log odds each public row is one of yours and none of the reference.
 
@@ -83,6 +92,7 @@ class MeasureAngles(
     static=True,
     keeps_model=True,
     exposure="unmeasured",
+    limits=(),
 ):
     """Say how much of each public row lies in the subspace of your own.
 
@@ -111,6 +121,7 @@ class SendMoments(
     static=True,
     keeps_model=True,
     exposure="rows",
+    limits=(),
 ):
     """Add up the second moments of your rows' features, and of these with your targets.
 

@@ -8,10 +8,11 @@ from typing import Any
 
 from consilience.core.aggregation import Aggregator, Teacher
 from consilience.core.errors import InvalidInput
+from consilience.core.messages.message import TaskGroup
 from consilience.core.messages.schema import Agreement, Public
 from consilience.core.protocols.rounds import Round, Rounds, RoundState
 from consilience.core.protocols.wrapping import WrappedProtocol, Wrapping
-from consilience.core.tasks.base import NetworkView, TaskGroup
+from consilience.core.tasks.base import NetworkView
 from consilience.core.validation.arrays import Array
 from consilience.methods.compression.codec import Codec
 from consilience.methods.compression.rows import RowCoder

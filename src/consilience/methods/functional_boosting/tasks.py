@@ -171,6 +171,7 @@ class StartFunction(
     exchanges="models",
     protocol="functional_gradient_boosting",
     exposure="usual",
+    limits=(),
 ):
     """Start from ``f = 0``, and say whether your weak learners can be sent.
 
@@ -212,6 +213,7 @@ class CheckTrust(
     exchanges="models",
     protocol="functional_gradient_boosting",
     exposure="nothing",
+    limits=(),
 ):
     """Say whether you accept weak learners of these packages."""
 
@@ -238,6 +240,7 @@ class Descend(
     exchanges="models",
     protocol="functional_gradient_boosting",
     exposure="usual",
+    limits=(),
 ):
     """Take K steps on your own rows, and send the weak learners.
 
@@ -290,6 +293,7 @@ class DistillFunction(
     exchanges="models",
     protocol="functional_gradient_boosting",
     exposure="usual",
+    limits=(),
 ):
     """Fit one weak learner to f^{t+1} on the public rows, and send it.
 
@@ -328,6 +332,7 @@ class ChangeFunction(
     exchanges="models",
     protocol="functional_gradient_boosting",
     exposure="usual",
+    limits=(),
 ):
     """Take f^{t+1} for your model.
 

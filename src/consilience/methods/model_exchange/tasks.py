@@ -49,6 +49,7 @@ class CheckSharing(
     static=True,
     keeps_model=True,
     exposure="nothing",
+    limits=(),
 ):
     """Check that your model, once trained, may and can be sent to others."""
 
@@ -62,7 +63,12 @@ class CheckSharing(
 
 @message
 class TrainTowards(
-    Task, reply_type=SharedModel, exchanges="models", protocol="model_exchange", exposure="usual"
+    Task,
+    reply_type=SharedModel,
+    exchanges="models",
+    protocol="model_exchange",
+    exposure="usual",
+    limits=(),
 ):
     """Train a model on your own inputs, labelled by others' models and by your labels, and send it.
 
@@ -140,6 +146,7 @@ class CheckKernel(
     exchanges="models",
     protocol="conjugate_distillation",
     exposure="nothing",
+    limits=(),
 ):
     """Say whether your model is a kernel ridge regression that may be sent."""
 
@@ -159,6 +166,7 @@ class Start(
     exchanges="models",
     protocol="conjugate_distillation",
     exposure="usual",
+    limits=(),
 ):
     """Begin conjugate distillation: train on your labels, and send the model (line 1)."""
 
@@ -180,6 +188,7 @@ class Residual(
     exchanges="models",
     protocol="conjugate_distillation",
     exposure="usual",
+    limits=(),
 ):
     """Step along the direction, and say how large the residual still is (lines 2 and 7).
 
@@ -219,6 +228,7 @@ class Direction(
     exchanges="models",
     protocol="conjugate_distillation",
     exposure="usual",
+    limits=(),
 ):
     """Train on the next direction of conjugate gradients, and send the model (line 4).
 
@@ -245,6 +255,7 @@ class Image(
     exchanges="models",
     protocol="conjugate_distillation",
     exposure="usual",
+    limits=(),
 ):
     """Say how the operator maps the direction onto itself: p·q, for the size of the step (line 5).
 
@@ -274,6 +285,7 @@ class Solution(
     exchanges="models",
     protocol="conjugate_distillation",
     exposure="usual",
+    limits=(),
 ):
     """Train on the labels that conjugate gradients arrived at, and send the model (line 8)."""
 

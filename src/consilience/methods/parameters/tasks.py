@@ -134,7 +134,12 @@ def check_line(what: str, values: Array, size: int, *, where: str) -> None:
 
 @message
 class DescribeParameters(
-    Task, reply_type=Architecture, exchanges="parameters", protocol=None, exposure="usual"
+    Task,
+    reply_type=Architecture,
+    exchanges="parameters",
+    protocol=None,
+    exposure="usual",
+    limits=(),
 ):
     """Draw first parameters, and say what they are.
 
@@ -146,6 +151,11 @@ class DescribeParameters(
     round: int
     plain_steps: bool = False
     counted: bool = True
+
+    @property
+    def row_free(self) -> bool:
+        """Whether the rows are not counted: first parameters depend on none."""
+        return not self.counted
 
     def run(self, party: PartyView) -> Architecture:
         """Names, shapes and counts."""
@@ -176,7 +186,7 @@ class DescribeParameters(
 
 @message
 class SendParameters(
-    Task, reply_type=Parameters, exchanges="parameters", protocol=None, exposure="usual"
+    Task, reply_type=Parameters, exchanges="parameters", protocol=None, exposure="usual", limits=()
 ):
     """Send your parameters as they are."""
 
@@ -187,6 +197,11 @@ class SendParameters(
     def remembered(self) -> bool:
         """No: it changes nothing, and only one party is asked."""
         return False
+
+    @property
+    def drawn(self) -> bool:
+        """Whether they are the first parameters."""
+        return self.round == 0
 
     def run(self, party: PartyView) -> Parameters:
         """All of them, in one line."""
@@ -202,6 +217,7 @@ class AdoptParameters(
     deferrable=True,
     lossy={"values": "numbers"},
     exposure="nothing",
+    limits=(),
 ):
     """Take these parameters for your own."""
 
@@ -222,6 +238,8 @@ class TrainParameters(
     protocol=None,
     lossy={"values": "numbers"},
     exposure="usual",
+    limits=(),
+    summed="parameters",
 ):
     """Train on your private rows, and send your parameters.
 
@@ -238,6 +256,10 @@ class TrainParameters(
 
     def __post_init__(self) -> None:
         check_number("strength", self.strength, at_least=0, where="TrainParameters")
+
+    def entries(self, agreement: Agreement) -> int:
+        """Count the numbers that a secure sum adds up: the parameters and their weight."""
+        return self.size + 1
 
     def run(self, party: PartyView) -> Parameters:
         """The parameters after training."""
@@ -256,6 +278,7 @@ class TrainControlled(
     exchanges="parameters",
     protocol="scaffold",
     exposure="usual",
+    limits=(),
 ):
     """Lines 3 and 4 of :func:`~consilience.methods.parameters.scaffold.scaffold`.
 
@@ -303,6 +326,7 @@ class TrainDynamically(
     exchanges="parameters",
     protocol="federated_dynamics",
     exposure="usual",
+    limits=(),
 ):
     """Lines 3 and 4 of :func:`~consilience.methods.parameters.federated_dynamics.federated_dynamics`.
 
@@ -352,6 +376,7 @@ class CheckFusion(
     exchanges="parameters",
     protocol="federated_fusion",
     exposure="nothing",
+    limits=(),
 ):
     """Say whether your model can be distilled into from given parameters on."""
 
@@ -380,6 +405,7 @@ class FuseModels(
     exchanges="parameters",
     protocol="federated_fusion",
     exposure="usual",
+    limits=(),
 ):
     """Distil models into their average on the public rows, and send it.
 

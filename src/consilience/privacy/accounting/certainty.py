@@ -5,6 +5,7 @@ The rule that weighs by them is :func:`consilience.methods.comparison_rules.reli
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 from consilience.core.messages.message import message
@@ -32,6 +33,8 @@ class ScoreCertainty(
     static=True,
     keeps_model=True,
     exposure="usual",
+    limits=("regularization", "epsilon"),
+    summed="score",
 ):
     """Say how surely each public row is of your own kind.
 
@@ -51,6 +54,11 @@ class ScoreCertainty(
         check_number("regularization", self.regularization, above=0, where=where)
         check_number("epsilon", self.epsilon, above=0, below=1, optional=True, where=where)
         check_number("delta", self.delta, above=0, below=1, where=where)
+
+    @property
+    def limited(self) -> Mapping[str, float | None]:
+        """The regularization, and ε; without noise ε is ``None``."""
+        return {"regularization": self.regularization, "epsilon": self.epsilon}
 
     @of_rows
     def run(self, party: PartyView) -> Certainties:

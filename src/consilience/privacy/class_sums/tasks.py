@@ -36,6 +36,8 @@ class SumClasses(
     static=True,
     keeps_model=True,
     exposure="noised",
+    limits=("epsilon",),
+    summed="class sums",
 ):
     """Sum up your rows by class, in these features; of values by the ends of their bounds.
 

@@ -27,16 +27,14 @@ from consilience.core.protocols.sampling import party_count
 from consilience.core.protocols.wrapping import WrappedProtocol, Wrapping
 from consilience.core.tasks.base import NetworkView, Task
 from consilience.core.tasks.outgoing import failure_of
-from consilience.core.tasks.predictions import PredictPublic
 from consilience.core.tasks.requests import Stage
 from consilience.core.tasks.scores import score_task
 from consilience.core.validation.arrays import Array
 from consilience.core.validation.numbers import check_choice, check_number
 from consilience.core.validation.printing import prints_no_rows
-from consilience.methods.parameters.tasks import Parameters, SendParameters, TrainParameters
+from consilience.methods.parameters.tasks import Parameters
 from consilience.privacy.accounting.losses import Adjacency, skellam_variance
 from consilience.privacy.class_sums.sums import SCALE
-from consilience.privacy.class_sums.tasks import SumClasses
 from consilience.privacy.secure_aggregation.members import (
     check_whole,
     fixed_set,
@@ -59,6 +57,7 @@ from consilience.privacy.secure_aggregation.tasks import (
     SumQuestion,
     SumTrained,
     mean_of,
+    summed_entries,
 )
 
 K = TypeVar("K")
@@ -213,8 +212,7 @@ class SumsNetwork:
         asked = self._question(tasks)
         others = tuple(task for task in tasks if asked is None or task not in asked.tasks)
         for task in others:
-            drawn = isinstance(task, SendParameters) and task.round == 0  # before all training
-            if task.reply_type.privacy_cost != "nothing" and not drawn:
+            if task.reply_type.privacy_cost != "nothing" and not task.drawn:
                 raise InvalidInput(
                     f"{type(task).__name__} would leave the parties as it is, beside the sums",
                     where=SECURE,
@@ -257,14 +255,14 @@ class SumsNetwork:
         """The part of a request that is summed up."""
         round = tasks[0].round
         for task in tasks:
-            if isinstance(task, TrainParameters):
+            if task.summed == "parameters":
                 form = "rows" if self._weights == "rows" else "parameters"
                 return SumQuestion(tasks=(task,), form=form, settings={})
-            if isinstance(task, SumClasses):
+            if task.summed == "class sums":
                 threshold = self._settings.of(len(self.agreed.summed))
-                variance = self._settings.variance(task.entries(self.agreed), threshold)
+                variance = self._settings.variance(summed_entries(task, self.agreed), threshold)
                 return SumQuestion(tasks=(task,), form=CLASS_SUMS, settings={}, variance=variance)
-            if isinstance(task, PredictPublic) and self._rule is not None:
+            if task.summed == "predictions" and self._rule is not None:
                 name, settings = form_of(self._rule) or ("", {})
                 options = self._rule.options
                 scores = [
@@ -323,7 +321,7 @@ class SumsNetwork:
         share = ShareSecrets(round=round, keys=tuple(keys.values()))
         shared = step(SealedShares, share, to=tuple(keys))
         self._unchecked |= {name for name, one in shared.items() if not one.checked}
-        trained = isinstance(asked.tasks[0], TrainParameters)  # rules may have a form of that name
+        trained = asked.tasks[0].summed == "parameters"  # rules may have a form of that name
         task = SumTrained if trained else SumMasked
         masked = task(round=round, shared=tuple(shared.values()), asked=asked)
         given = step(MaskedInput, masked, to=tuple(shared))

@@ -25,21 +25,9 @@ from consilience.core.messages.wire import encode
 from consilience.core.party.view import PartyView
 from consilience.core.tasks.base import Task
 from consilience.core.tasks.outgoing import answer
-from consilience.core.tasks.predictions import PredictPublic
-from consilience.core.tasks.scores import (
-    CompareCoarsely,
-    CompareInputs,
-    ComparePublic,
-    CountRows,
-    ScorePublic,
-)
 from consilience.core.validation.arrays import Array
 from consilience.core.validation.numbers import check_number
-from consilience.methods.comparison_rules.tasks import SelectPublic
-from consilience.methods.parameters.tasks import Parameters, TrainParameters
-from consilience.privacy.accounting.certainty import ScoreCertainty
 from consilience.privacy.class_sums.messages import ClassSums
-from consilience.privacy.class_sums.tasks import SumClasses
 from consilience.privacy.secure_aggregation.messages import (
     ANSWERS,
     MaskedInput,
@@ -58,20 +46,6 @@ PARAMETERS: Mapping[str, tuple[float, float]] = {
     "rows": (2.0**31, 2.0**31),
 }
 """Forms of a sum of trained parameters x: x and 1, or n x and n for n rows; and their largest numbers."""
-
-SCORES: frozenset[type[Task]] = frozenset(
-    {
-        CompareCoarsely,
-        CompareInputs,
-        ComparePublic,
-        CountRows,
-        ScoreCertainty,
-        ScorePublic,
-        SelectPublic,
-    }
-)
-"""Tasks of the scores that the forms of rules read
-(:mod:`consilience.privacy.secure_aggregation.rules_as_sums`)."""
 
 _ERRORS: dict[str, type[ConsilienceError]] = {
     "invalid": InvalidInput,
@@ -98,15 +72,16 @@ class SumQuestion:
     variance: float = 0.0
 
     def __post_init__(self) -> None:
-        # By type and not by reply: another task of the same reply may name parties, so that equal bytes, and
-        # equal histories, have another effect at one of them.
-        kinds = [type(task) for task in self.tasks]
-        rule = kinds[:1] == [PredictPublic] and set(kinds[1:]) <= SCORES
-        by_class = kinds == [SumClasses] and self.form == CLASS_SUMS
-        if not (rule or by_class or (kinds == [TrainParameters] and self.form in PARAMETERS)):
+        # By a trait of the task and not by its reply: another task of the same reply may name parties, so
+        # that equal bytes, and equal histories, have another effect at one of them.
+        kinds = [task.summed for task in self.tasks]
+        rule = kinds[:1] == ["predictions"] and set(kinds[1:]) <= {"score"}
+        by_class = kinds == ["class sums"] and self.form == CLASS_SUMS
+        if not (rule or by_class or (kinds == ["parameters"] and self.form in PARAMETERS)):
+            named = ", ".join(type(task).__name__ for task in self.tasks) or "no task"
             raise InvalidInput(
                 "a sum is of predictions and scores, of class sums, or of parameters after training, and "
-                f"not of {', '.join(kind.__name__ for kind in kinds) or 'no task'} in the form {self.form!r}"
+                f"not of {named} in the form {self.form!r}"
             )
         check_number("variance", self.variance, at_least=0, where="secure sum")
 
@@ -120,18 +95,13 @@ class SumQuestion:
     def rule(self) -> str:
         """Digest of the rule that the question is of: the form of parameters, else the whole question."""
         first = self.tasks[0]
-        return (
-            type(first).__name__ + self.form if isinstance(first, TrainParameters) else self.digest
-        )
+        return type(first).__name__ + self.form if first.summed == "parameters" else self.digest
 
     def length(self, agreement: Agreement) -> int:
         """Count the integers that a party adds."""
-        first = self.tasks[0]
-        if isinstance(first, SumClasses):
-            return first.entries(agreement)
-        if isinstance(first, TrainParameters):
-            return first.size + 1
-        assert isinstance(first, PredictPublic)
+        first: Any = self.tasks[0]
+        if first.summed != "predictions":
+            return summed_entries(first, agreement)
         form = form_named(self.form, self.settings, first.outputs)
         return sum(math.prod(one) for one in form.shapes(agreement.rows, agreement.outputs))
 
@@ -149,7 +119,7 @@ class SumQuestion:
         if isinstance(first, ClassSums):
             stated = replace(first, values=np.zeros_like(first.values))
             return first.values.ravel().view(np.uint64), stated
-        if isinstance(first, Parameters):
+        if self.tasks[0].summed == "parameters":
             return _parameters(first, self.form), None
         if any(getattr(one, "absent", False) for one in scores):
             raise InvalidInput(
@@ -162,7 +132,13 @@ class SumQuestion:
         return form_named(self.form, self.settings, first.kind).steps(own), None
 
 
-def _parameters(given: Parameters, form: str) -> Array:
+def summed_entries(task: Any, agreement: Agreement) -> int:
+    """Count the integers that a party adds for class sums, or for parameters and their weight."""
+    entries: int = task.entries(agreement)
+    return entries
+
+
+def _parameters(given: Any, form: str) -> Array:
     """Integers modulo 2^64 that trained parameters and their weight are added up as.
 
     Raises:
@@ -207,6 +183,7 @@ class OpenSum(
     protocol=None,
     keeps_model=True,
     exposure="nothing",
+    limits=(),
 ):
     """Begin an attempt at a sum: make keys for it.
 
@@ -249,6 +226,7 @@ class ShareSecrets(
     protocol=None,
     keeps_model=True,
     exposure="nothing",
+    limits=(),
 ):
     """Share the secrets of your masks with the parties of these keys.
 
@@ -272,6 +250,7 @@ class SumMasked(
     protocol=None,
     keeps_model=True,
     exposure="nothing",
+    limits=(),
 ):
     """Answer a question with your input to the sum, under masks.
 
@@ -327,6 +306,7 @@ class SumTrained(
     protocol=None,
     keeps_model=False,
     exposure="nothing",
+    limits=(),
 ):
     """Answer a question that has you train first."""
 
@@ -344,6 +324,7 @@ class OpenMasks(
     protocol=None,
     keeps_model=True,
     exposure="nothing",
+    limits=(),
 ):
     """Help to open the sum of these parties.
 

@@ -311,7 +311,7 @@ def _report_table(found: DryRunReport, address: str | None) -> Table:
         f"{kind} ({', '.join(tasks)})" for kind, tasks in sorted(by_kind.items())
     )
     facts["rounds"] = f"at most {found.rounds:,} in all" if found.rounds else "no limit"
-    if found.public_rows and "PredictPublic" in found.leaves:
+    if found.public_rows and "Predictions" in found.leaves.values():
         facts["predictions"] = f"{found.answer_bytes:,} bytes each time they leave"
     if address is not None:
         facts["coordinator"] = (

@@ -75,7 +75,7 @@ class MembershipNetwork(FlowerNetwork):
         """Ask the parties that have joined; every other one's reply is the failure for which it has not."""
         inside = {name: one for name, one in requests.items() if name not in self.excluded}
         self._sent.update(
-            name for name, one in inside.items() if isinstance(one.tasks[0], TakePublic)
+            name for name, one in inside.items() if one.tasks[0].lifecycle == "public"
         )
         arrivals = dict(super().exchange_each(inside)) if inside else {}
         for name, one in arrivals.items():
@@ -98,7 +98,7 @@ class MembershipNetwork(FlowerNetwork):
         """
         named = self.parties if to is None else to
         replies = self.gather(*tasks, to=[name for name in named if name not in self.excluded])
-        if isinstance(tasks[0], Describe):
+        if tasks[0].lifecycle == "describe":
             self._too_small_limit.clear()
             self._describe(_descriptions(replies.answers))
         self._exclude(replies.missing, tasks)

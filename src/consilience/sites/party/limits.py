@@ -10,19 +10,15 @@ from typing import Annotated, Any, Literal, get_args
 from pydantic import AfterValidator, Field, PlainValidator
 
 from consilience.core.errors import InvalidInput, KnowledgeRefused, nearest
+from consilience.core.messages.message import TaskGroup
 from consilience.core.messages.replies import Metrics
 from consilience.core.numerics.coarse_ratios import Coarseness
 from consilience.core.numerics.randomness import NoiseSource, SystemNoise
 from consilience.core.party.party import Party
-from consilience.core.tasks.base import Task, TaskGroup, task_types
+from consilience.core.tasks.base import Task, task_types
 from consilience.core.tasks.fields import within
-from consilience.core.tasks.lifecycle import Evaluate, Join, TakePublic
-from consilience.core.tasks.scores import CompareCoarsely
 from consilience.core.validation.arguments import check_arguments
 from consilience.lab.config.sections import Flag, Number, Whole
-from consilience.methods.comparison_rules.tasks import SelectPublic
-from consilience.methods.parameters.tasks import DescribeParameters
-from consilience.privacy.accounting.certainty import ScoreCertainty
 from consilience.privacy.accounting.party import protect
 from consilience.sites.party.privacy_limits import PrivacyLimits
 
@@ -147,7 +143,8 @@ class Limits(PrivacyLimits):
                 where="limits.density_ratios",
                 mend="Write a table [limits.density_ratios]; left empty, it has the usual settings.",
             )
-        known = {*GROUPS, *task_types()}
+        named = set(self.allow).difference(GROUPS)
+        known = {*GROUPS, *(task_types() if named else ())}
         for name in self.allow:
             if name not in known:
                 raise InvalidInput(
@@ -155,8 +152,10 @@ class Limits(PrivacyLimits):
                     where="limits.allow",
                     mend=f"{nearest(name, known)} Groups: {', '.join(GROUPS)}.",
                 )
+        if self.protocols is None:
+            return
         protocols = {task.protocol for task in task_types().values() if task.protocol}
-        for name in self.protocols or ():
+        for name in self.protocols:
             if name not in protocols:
                 raise InvalidInput(
                     f"no protocol {name!r} has tasks of its own",
@@ -172,9 +171,8 @@ class Limits(PrivacyLimits):
             federation: who asks.
         """
         for task in tasks if self.masks else ():
-            drawn = isinstance(task, DescribeParameters) and not task.counted
             cost = getattr(task.reply_type, "privacy_cost", None)
-            if cost not in ("nothing", "measured") and not drawn:
+            if cost not in ("nothing", "measured") and not task.row_free:
                 what = f"{task.reply_type.__name__} would leave it as it is, and not in a sum"
                 mend = "The coordinator sets secure_aggregation; or the party's engineer takes masks off."
                 raise KnowledgeRefused(f"limits.masks: {what}", mend=mend)
@@ -190,26 +188,15 @@ class Limits(PrivacyLimits):
                     f"limits.protocols: {name!r} is of {task.protocol!r}, which it takes no part in",
                     mend="The party's engineer may add it to protocols.",
                 )
-            noiseless = isinstance(task, ScoreCertainty) and task.epsilon is None
-            if self.epsilon is not None and noiseless:
-                raise KnowledgeRefused(
-                    "limits.epsilon: it says certainties with noise alone",
-                    mend="Give the aggregator an epsilon, as in certainty_weighted(epsilon=0.1).",
-                )
             self.refuse_costless(type(task))
             self._refuse_ratios(type(task))
-            self._refuse_extremes(task)
-            if isinstance(task, Join) and self.classes is not None:
-                count = len(task.agreement.classes)
-                what = f"the agreement is on {count:,} classes, and it takes {self.classes:,}"
-                _refuse_above("classes", count, self.classes, what)
-            if isinstance(task, TakePublic):
-                if self.epsilon is not None:  # reading rows by sent columns would answer about them
-                    raise KnowledgeRefused(
-                        "limits.epsilon: with a budget it takes no public rows from a coordinator",
-                        mend="The party's engineer names a file of them.",
-                    )
-                self._refuse_rows(task.unpacked)
+            if task.lifecycle == "public" and self.epsilon is not None:
+                raise KnowledgeRefused(  # reading rows by sent columns would answer about them
+                    "limits.epsilon: with a budget it takes no public rows from a coordinator",
+                    mend="The party's engineer names a file of them.",
+                )
+            for name, value in task.limited.items():
+                self._refuse_value(name, value)
         if self.federation not in (None, federation):
             raise KnowledgeRefused(
                 f"limits.federation: it takes part in {self.federation!r} alone, "
@@ -219,7 +206,7 @@ class Limits(PrivacyLimits):
     @property
     def max_public_bytes(self) -> int:
         """Bytes of public rows that a coordinator may send; 0 for none, as with a budget of privacy."""
-        if self.epsilon is not None or not self._allows(TakePublic):
+        if self.epsilon is not None or not self._allows_any(lifecycle="public"):
             return 0
         return sys.maxsize if self.public_bytes is None else self.public_bytes
 
@@ -251,22 +238,32 @@ class Limits(PrivacyLimits):
             "such as avg.",
         )
 
-    def _refuse_extremes(self, task: Any) -> None:
-        """Raise ``KnowledgeRefused`` on a number of the coordinator's that single rows would show by."""
+    def _refuse_value(self, name: str, value: float | None) -> None:
+        """Raise ``KnowledgeRefused`` if a value of a request is beyond the limit of this name."""
         low, high = self.quantile
-        if isinstance(task, SelectPublic) and not low <= task.quantile <= high:
+        if name == "quantile" and value is not None and not low <= value <= high:
             raise KnowledgeRefused(
-                f"limits.quantile: it selects by quantiles from {low:g} to {high:g}, not {task.quantile:g}",
+                f"limits.quantile: it selects by quantiles from {low:g} to {high:g}, not {value:g}",
                 mend="Give the aggregator another quantile, as in selective_mean(quantile=0.25).",
             )
         least = self.regularization
-        if isinstance(task, ScoreCertainty) and task.regularization < least:
+        if name == "regularization" and value is not None and value < least:
             raise KnowledgeRefused(
-                f"limits.regularization: it takes {least:g} or more, not {task.regularization:g}",
+                f"limits.regularization: it takes {least:g} or more, not {value:g}",
                 mend="Give the aggregator a larger one, as in certainty_weighted(regularization=0.01).",
             )
+        if name == "epsilon" and value is None and self.epsilon is not None:
+            raise KnowledgeRefused(
+                "limits.epsilon: it says certainties with noise alone",
+                mend="Give the aggregator an epsilon, as in certainty_weighted(epsilon=0.1).",
+            )
+        if name == "classes" and value is not None and self.classes is not None:
+            what = f"the agreement is on {value:,} classes, and it takes {self.classes:,}"
+            _refuse_above("classes", value, self.classes, what)
+        if name == "public_bytes" and value is not None:
+            self._refuse_rows(value)
 
-    def _refuse_rows(self, size: int) -> None:
+    def _refuse_rows(self, size: float) -> None:
         """Raise ``KnowledgeRefused`` if public rows are more bytes than the party takes."""
         if self.public_bytes is None:
             return
@@ -334,7 +331,7 @@ class Limits(PrivacyLimits):
         ratios = self.density_ratios or "none"
         if ratios == "exact":  # no limit
             ratios = rules.density_ratios
-        elif isinstance(ratios, Coarseness) and not self._allows(CompareCoarsely):
+        elif isinstance(ratios, Coarseness) and not self._allows_any(limit="density_ratios"):
             ratios = "none"
         public = replace(rules.public, overlap=self.overlap and rules.public.overlap)
         least = max(self.alpha, rules.least_alpha)
@@ -352,13 +349,26 @@ class Limits(PrivacyLimits):
         bounds = [self.metrics]
         if self.metrics_in_all is not None:
             bounds.append(max(0, self.metrics_in_all - measured))
-        if not (self._allows(Evaluate) and self.affords(Evaluate)):
+        measuring = [task for task in self.tasks().values() if task.lifecycle == "measure"]
+        if not any(self._allows(task) and self.affords(task) for task in measuring):
             bounds.append(0)
         return min((most for most in bounds if most is not None), default=None)
 
     def _allows(self, task: type[Task]) -> bool:
         """Return true if ``allow`` names a task or its group."""
         return task.__name__ in self.allow or task.exchanges in self.allow
+
+    def tasks(self) -> dict[str, type[Task]]:
+        """List the kinds of task that are loaded, with those that ``allow`` covers."""
+        return task_types(allow=self.allow)
+
+    def _allows_any(self, *, lifecycle: str = "", limit: str = "") -> bool:
+        """Return true if ``allow`` covers a task of this place in the life cycle, or under this limit."""
+        return any(
+            self._allows(task)
+            for task in self.tasks().values()
+            if task.lifecycle == lifecycle or limit in task.limits
+        )
 
     def _takes_part(self, task: type[Task]) -> bool:
         """Return true if ``protocols`` names the protocol of a task, or all may be asked."""
@@ -370,7 +380,9 @@ class Limits(PrivacyLimits):
             return True
         if task.exposure == "noised":
             return self.epsilon is not None
-        if task.exposure == "rows" or (task is CompareCoarsely and self.density_ratios is None):
+        if task.exposure == "rows" or (
+            "density_ratios" in task.limits and self.density_ratios is None
+        ):
             return False
         return task.exposure in ("nothing", "usual") or task.__name__ in self.allow
 
@@ -379,7 +391,7 @@ class Limits(PrivacyLimits):
         silent = 0 in (self.metrics, self.metrics_in_all)
         return {
             name: task.reply_type.__name__
-            for name, task in sorted(task_types().items())
+            for name, task in sorted(self.tasks().items())
             if self._allows(task)
             and self._takes_part(task)
             and self._compares(task)
@@ -408,7 +420,7 @@ EVERYTHING = Limits(
 
 
 def _refuse_above(
-    name: str, value: int, most: int | None, what: str, mend: str | None = None
+    name: str, value: float, most: int | None, what: str, mend: str | None = None
 ) -> None:
     """Raise ``KnowledgeRefused`` if a value is above the limit of this name; ``None`` is no limit."""
     if most is not None and value > most:

@@ -11,6 +11,7 @@ from typing import Any
 from consilience.core.errors import InvalidInput, RunFailed, command
 from consilience.core.files import privately, write_whole
 from consilience.core.party.state import read_choices
+from consilience.core.tasks.base import tasks_of
 from consilience.sites.operations.certificates import check_authority, check_private_key, make_key
 from consilience.sites.operations.processes import (
     Processes,
@@ -275,7 +276,7 @@ def party_status(path: Path, log: Log | None = None) -> dict[str, Any]:
         status = "does not respond"
     elif not connected_now(folder):
         status = "is not connected, and tries to be"
-    elif last.get("status") in REFUSALS and last.get("tasks") != "Evaluate":
+    elif last.get("status") in REFUSALS and last.get("tasks") not in tasks_of("measure"):
         status = "is connected, and said no to what it was asked last"
     elif session is None:
         status = "is connected, and has not been let in yet"

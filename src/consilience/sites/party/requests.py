@@ -2,25 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from consilience.core.errors import KnowledgeRefused
 from consilience.core.messages.replies import Failure
 from consilience.core.messages.wire import decode
 from consilience.core.tasks.base import Task
 from consilience.core.tasks.fields import undefined, within
-from consilience.core.tasks.lifecycle import (
-    Checkpoint,
-    Describe,
-    Evaluate,
-    Join,
-    Restore,
-    TakePublic,
-)
 from consilience.core.tasks.requests import StagedTasks, open_request
 
-_ALONE = (Describe, TakePublic, Join, Restore)
-"""Tasks that come alone in their request."""
+_ALONE = ("describe", "public", "join", "restore")
+"""Places in the life cycle of tasks that come alone in their request."""
 
 
 class TasksFailed(Exception):
@@ -31,13 +23,17 @@ class TasksFailed(Exception):
         super().__init__(failure.reason)
 
 
-def read_request(request: bytes) -> tuple[Task, ...]:
+def read_request(request: bytes, allow: Collection[str]) -> tuple[Task, ...]:
     """Decode a request and check that its tasks may be asked together.
+
+    Args:
+        request: the bytes.
+        allow: groups and names of tasks that may be imported.
 
     Raises:
         KnowledgeRefused: it is no message, holds something else than tasks, or they do not go together.
     """
-    tasks = open_request(decode(request))
+    tasks = open_request(decode(request, allow=allow))
     if not tasks or not all(isinstance(task, Task) for task in tasks):
         raise KnowledgeRefused("the request holds no tasks, or something else beside them")
     held = tuple(within(tasks))
@@ -45,8 +41,8 @@ def read_request(request: bytes) -> tuple[Task, ...]:
         raise KnowledgeRefused("the tasks are not of one round")
     if len({type(task) for task in held}) < len(held):
         raise KnowledgeRefused("it asks for the same more than once")
-    if any(isinstance(task, _ALONE) for task in held) and (
-        len(tasks) > 1 or not isinstance(tasks[0], _ALONE) or isinstance(tasks, StagedTasks)
+    if any(task.lifecycle in _ALONE for task in held) and (
+        len(tasks) > 1 or tasks[0].lifecycle not in _ALONE or isinstance(tasks, StagedTasks)
     ):  # limits look at the arrays of these before they run
         raise KnowledgeRefused(
             "describing, taking public rows, joining and restoring are asked for alone"
@@ -63,10 +59,10 @@ def check_round(tasks: Sequence[Task], current: int) -> None:
     A coordinator that was set back to an earlier round has the party join anew then.
     """
     round = tasks[0].round
-    if isinstance(tasks[0], Restore):
+    if tasks[0].lifecycle == "restore":
         return  # a run that was broken off goes on from an earlier one
     # Parties may train for round 1 before round 0 is complete, and are measured after that.
-    late = all(isinstance(task, Evaluate | Checkpoint) for task in tasks)
+    late = all(task.lifecycle in ("measure", "checkpoint") for task in tasks)
     if round < current - late and not all(task.static for task in tasks):
         what = f"the request is of round {round}, and it is in round {current}"
         raise KnowledgeRefused(what, code="not-joined")

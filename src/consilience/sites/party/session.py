@@ -13,7 +13,6 @@ from consilience.core.messages.replies import Metrics
 from consilience.core.party.state import read_about
 from consilience.core.tasks.base import Task
 from consilience.core.tasks.fields import within
-from consilience.core.tasks.lifecycle import Restore
 from consilience.sites.party.audit import BEGINNING
 from consilience.sites.party.limits import Limits
 from consilience.sites.party.state import SESSION, current_state
@@ -82,7 +81,7 @@ class Session:
         """
         session = replace(self, audit=audit, recorded=max(self.recorded, recorded))
         first = tasks[0]
-        if isinstance(first, Restore):
+        if first.lifecycle == "restore":
             return replace(session.begun_again(limits), round=first.round)
         if first.round > session.round:
             further = session.rounds + 1

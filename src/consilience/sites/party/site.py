@@ -28,7 +28,7 @@ from dataclasses import replace
 from pathlib import Path
 from threading import Lock
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from consilience.core.errors import ConsilienceError, KnowledgeRefused, RunFailed
 from consilience.core.files import privately
@@ -41,7 +41,6 @@ from consilience.core.party.row_scores import COMPARED_SETS
 from consilience.core.party.state import read_agreement
 from consilience.core.tasks.base import Task
 from consilience.core.tasks.fields import within
-from consilience.core.tasks.lifecycle import Describe, Join, Restore, TakePublic
 from consilience.core.tasks.outgoing import Outcome, failure_of, reply_of, withheld
 from consilience.privacy.accounting.privacy_of import privacy_of
 from consilience.sites.party.audit import AUDIT, AuditLog
@@ -182,7 +181,7 @@ class PartySite:
 
     def _read(self, request: bytes, to: str | None) -> tuple[Task, ...]:
         """The tasks of a request, if they are any that this party can be asked."""
-        tasks = read_request(request)
+        tasks = read_request(request, self.limits.allow)
         if to is not None and to != self._made().name:
             raise KnowledgeRefused(f"the request is for {to!r}, and this is {self._made().name!r}")
         return tasks
@@ -191,17 +190,18 @@ class PartySite:
         self, tasks: tuple[Task, ...], request: bytes, federation: str, recorded: int
     ) -> tuple[Outcome, bytes, str]:
         """The outcome, its bytes, and its status in the log."""
-        session, first = self._session(), tasks[0]
+        session = self._session()
+        first: Any = tasks[0]  # a task that joins has an agreement, one that sends rows has these
         asks = federation
-        if session is not None and not isinstance(first, Join):
+        if session is not None and first.lifecycle != "join":
             asks = federation or session.federation
         self.limits.refuse(tasks, federation=asks)
-        if isinstance(first, Describe):  # its rows may not fit what it joined
+        if first.lifecycle == "describe":  # its rows may not fit what it joined
             outcome, reply = reply_of(self._made(), (first,), encode)
             return outcome, reply, getattr(outcome, "kind", "ok")
-        if isinstance(first, TakePublic):
+        if first.lifecycle == "public":
             return self._taken(first, session)
-        if isinstance(first, Join):
+        if first.lifecycle == "join":
             name = asks or hashlib.sha256(encode([first.agreement])).hexdigest()[:16]
             joined = (session or Session(name)).joined(name, self.limits, audit=self._audit.head)
             party = self._made()
@@ -224,7 +224,7 @@ class PartySite:
                 f"the request is of federation {asks!r}, and it has joined {session.federation!r}"
             )
         if (earlier := KeptReplies(self._folder()).find(first.round, request)) is not None:
-            replies = decode(earlier)
+            replies = decode(earlier, allow=self.limits.allow)
             if self.limits.epsilon is not None:  # which may have changed since
                 replies = privacy_of(self._made()).restated(replies)
                 earlier = encode(replies)
@@ -232,17 +232,17 @@ class PartySite:
         check_round(tasks, session.round)
         further = session.after(tasks, self.limits, audit=self._audit.head, recorded=recorded)
         # What is restored begins from where a party has just joined, whatever it has learned since.
-        party = self._joined() if isinstance(first, Restore) else self._load()
+        party = self._joined() if first.lifecycle == "restore" else self._load()
         try:
             return (*self._run_and_write(party, tasks, request, session, further), "ok")
         except TasksFailed as failed:
-            if isinstance(first, Restore):  # it stays in its round
+            if first.lifecycle == "restore":  # it stays in its round
                 further = replace(further, round=session.round)
             if failed.failure.code != "budget":  # then nothing ran
                 self._count(replace(further, recorded=session.recorded))
             raise
 
-    def _taken(self, task: TakePublic, session: Session | None) -> tuple[Outcome, bytes, str]:
+    def _taken(self, task: Any, session: Session | None) -> tuple[Outcome, bytes, str]:
         """Keep the rows that were sent, and those of the federation that it has joined; forget all others."""
         home, party = self._state.home, self._made()
         in_use = set() if session is None else {read_agreement(self._folder()).public}
@@ -284,7 +284,7 @@ class PartySite:
     ) -> tuple[Outcome, bytes]:
         """Run the tasks and write the state after them, or raise ``TasksFailed`` and leave all as it was."""
         result: list[tuple[Outcome, bytes]] = []
-        first = tasks[0]
+        first: Any = tasks[0]
 
         def fill(after: Path, before: Path | None) -> None:
             party.keep_states_in(checkpoints := after / CHECKPOINTS)
@@ -292,7 +292,7 @@ class PartySite:
                 privacy_of(party).accountant.clear()
             else:
                 party.read_features(before, only=True)
-                another = isinstance(first, Join) and (
+                another = first.lifecycle == "join" and (
                     was.federation != session.federation
                     or encode([read_agreement(before)]) != encode([first.agreement])
                 )
@@ -312,7 +312,8 @@ class PartySite:
             # Those too that a sum question carries.
             keeps_model = all(task.keeps_model for task in within(tasks))
             party.write_state(after, before=before, keeps_model=keeps_model)
-            anew, kept = isinstance(first, Join | Restore), KeptReplies(after)
+            anew = first.lifecycle in ("join", "restore")
+            kept = KeptReplies(after)
             earlier = None if anew or before is None else KeptReplies(before)
             kept.begin(earlier, since=session.round - 1)
             if not anew:
@@ -402,10 +403,11 @@ class PartySite:
             return trouble
         if isinstance(outcome, Failure):
             return outcome.reason
-        if isinstance(first := tasks[0], TakePublic):
+        first: Any = tasks[0]
+        if first.lifecycle == "public":
             rows = len(first.values if first.lengths is None else first.lengths)
             return f"{rows:,} public rows came from the coordinator, digest {first.public}"
-        if isinstance(first, Join) and (shared := self._made().trainer.rows.left_out):
+        if first.lifecycle == "join" and (shared := self._made().trainer.rows.left_out):
             return f"{shared:,} of its rows are among the public rows, and are left out"
         return "; ".join(note for reply in outcome for note in getattr(reply, "notes", ()))
 

@@ -145,7 +145,7 @@ class FlowerNetwork(Network):
     def exchange_each(self, requests: Mapping[str, Request]) -> Mapping[str, Arrival]:
         """Ask every party its own question, all of them at once."""
         met, self._introduced = self._introduced, {}
-        greeted = all(request.data == _GREETING for request in requests.values())
+        greeted = all(one.tasks[0].lifecycle == "describe" for one in requests.values())
         if greeted and met.keys() >= requests.keys():
             return {name: met[name] for name in requests}
         self._look()
