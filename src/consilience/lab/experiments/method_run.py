@@ -374,7 +374,7 @@ def make_network(
     if isinstance(parties, Population):
         return PopulationNetwork(parties, public, **limits)
     if spec.hostile is not None and len(parties) > 1:
-        lies: dict[str, Any] = {"hostile": spec.hostile, "seed": seed}
+        lies: dict[str, Any] = {"hostile": spec.hostile.hostile(), "seed": seed}
         return HostileNetwork(parties, public, wire=chosen.kind == "wire", **lies, **limits)
     if chosen.kind == "processes":
         return ProcessNetwork(

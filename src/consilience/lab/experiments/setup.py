@@ -232,7 +232,8 @@ def gather(spec: Spec, seed: int, *, checked: bool = False) -> SimulatedParties:
     if spec.data.test_rows is not None and spec.data.test_rows < len(dataset.X_test):
         drawn = stream(seed, "experiment", 0, "test").permutation(len(dataset.X_test))
         dataset = dataset.take_test(np.sort(drawn[: spec.data.test_rows]))
-    outcome = outcome_for(spec.outcome, dataset)
+    asked = None if spec.outcome is None else spec.outcome.outcome()
+    outcome = outcome_for(asked, dataset)
     check_two_classes(spec.report, dataset)
     late = [read_late(one, dataset) for one in spec.late if one.name not in spec.without]
     whole = with_rows(dataset, late)

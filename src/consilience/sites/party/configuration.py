@@ -38,6 +38,7 @@ from consilience.core.numerics.outcomes import Outcome
 from consilience.core.party.party import Party
 from consilience.core.party.personalizer import Purpose
 from consilience.core.validation.arrays import Array
+from consilience.lab.config.outcome import OutcomeSpec
 from consilience.lab.config.sections import (
     Address,
     Flag,
@@ -60,7 +61,6 @@ from consilience.sites.party.site import PartySite
 from consilience.tables.files.columns import load_column
 from consilience.tables.load import read_rows
 from consilience.tables.outcomes.survival import Survival
-from consilience.tables.targets import OutcomeSpec
 
 
 class ModelSpec(Open):
