@@ -45,6 +45,7 @@ from consilience.models.encoders.encoders import find_encoder
 from consilience.models.presets import make
 from consilience.privacy.accounting.budget import Budget
 from consilience.privacy.accounting.party import protect
+from consilience.privacy.attacks.shadows import AttackedParties
 from consilience.tables.targets import outcome_for
 
 
@@ -156,6 +157,29 @@ class SimulatedParties:
             return party
 
         return made
+
+    def attacked(self) -> AttackedParties:
+        """Give what attacks on privacy know of the parties."""
+        data = self.dataset
+        return AttackedParties(
+            names=self.names,
+            rows=self.rows,
+            X=data.X,
+            labels=self.labels(data.y),
+            strata=np.zeros(len(data.y)) if data.strata_names is None else data.strata(data.y),
+            by_class=data.classes is not None and self.outcome is None,
+            public=self.public,
+            with_rows=self._with_rows,
+        )
+
+    def _with_rows(self, name: str, rows: Array, budget: Budget | None) -> Party:
+        """Make a party with rows at other places, measured on a single row."""
+        model = self.models[self.names.index(name)]
+        data, tests = self.dataset.take_test(np.arange(1)), (np.ones(1),)
+        one = replace(
+            self, names=(name,), rows=(rows,), models=(model,), own_tests=tests, dataset=data
+        )
+        return one.maker(budget=budget)(name)
 
     @property
     def own(self) -> tuple[Array, ...]:
