@@ -8,7 +8,7 @@ import pytest
 from consilience.core.errors import InvalidInput
 from consilience.core.metrics.metrics import outcome_metrics, outcome_scores
 from consilience.core.numerics.outcomes import outcome_of
-from consilience.lab.config.outcome import OutcomeSpec
+from consilience.lab.config.party_sections import OutcomeSpec
 from consilience.tables.outcomes.quantiles import Quantiles
 from consilience.tables.outcomes.survival import Survival
 from consilience.tables.outcomes.survival_scores import (

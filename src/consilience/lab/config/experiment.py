@@ -55,7 +55,7 @@ from consilience.lab.config.experiment_sections import (
     ReportSpec,
 )
 from consilience.lab.config.methods import PROTOCOL_METHODS, MethodSpec, ProtocolSpec, protocol_for
-from consilience.lab.config.outcome import OutcomeSpec
+from consilience.lab.config.party_sections import OutcomeSpec
 from consilience.lab.config.robustness import HostileSpec, RobustnessSpec
 from consilience.lab.config.sections import Name, Number, Section, Whole, known
 from consilience.lab.data import DATASETS, PARTITIONS

@@ -141,5 +141,5 @@ class HostileSpec(Section):
             raise ValueError(f"{error.what}. {error.mend}") from error
 
     def hostile(self) -> Hostile:
-        """Make what the network of the simulation is given."""
+        """Make the object that the simulated network takes."""
         return Hostile(self.attack, self.parties, self.after)

@@ -393,11 +393,11 @@ class Hostile:
 
     def __post_init__(self) -> None:
         if self.attack not in ATTACKS:
-            what, near = (
+            raise InvalidInput(
                 f"no attack is called {self.attack!r}",
-                nearest(self.attack, sorted(ATTACKS)),
+                where="hostile.attack",
+                mend=nearest(self.attack, sorted(ATTACKS)),
             )
-            raise InvalidInput(what, where="hostile.attack", mend=near)
         if not isinstance(self.parties, tuple):
             check_number("parties", self.parties, at_least=0, whole=True, where="hostile")
         check_number("after", self.after, at_least=1, whole=True, where="hostile")
