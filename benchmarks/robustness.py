@@ -152,7 +152,7 @@ def tried(one: Trial) -> dict[str, Any]:
     network = HostileNetwork(
         parties,
         setup.public,
-        hostile=hostile.model_copy(update={"parties": lying}),
+        hostile=replace(hostile, parties=lying),
         seed=one.seed,
     )
     federation = federation_over(network, setup.public, seed=one.seed, strict=False)

@@ -8,11 +8,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from consilience.lab.cli.predict import of_party, predictions
 from consilience.lab.report.reading import read_results
 from consilience.sites.coordinator.template import write_coordinator
 from consilience.sites.party import read_party, try_out
 from consilience.sites.party.process import party_key
+from consilience.tables.predictions import predictions
 from helpers.deployed_run import (
     NAMES,
     assert_refused,
@@ -71,7 +71,7 @@ def test_the_same_bits_as_in_one_process(tmp_path: Path, monkeypatch: pytest.Mon
     assert read_results(run).metrics[0] == "hamming_loss"
     new = notes(50, 9)
     new.to_csv(tmp_path / "new.csv", index=False)
-    said = predictions(of_party(tmp_path / "south" / "party.toml"), tmp_path / "new.csv")
+    said = predictions(read_party(tmp_path / "south" / "party.toml").kept(), tmp_path / "new.csv")
     rows = np.array([line.split(",") for line in said.splitlines()[1:]], dtype=float)
     assert said.splitlines()[0] == "cough,fever" and rows.shape == (50, 2)
     assert np.corrcoef(rows[:, 1], new["b"])[0, 1] > 0.4

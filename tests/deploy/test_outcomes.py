@@ -8,12 +8,12 @@ import pandas as pd
 import pytest
 
 from consilience.core.errors import RunFailed
-from consilience.lab.cli.predict import of_party, predictions
 from consilience.lab.report.page import write_report
 from consilience.lab.report.reading import read_results
 from consilience.sites.coordinator.template import write_coordinator
 from consilience.sites.party import read_party, try_out
 from consilience.sites.party.process import party_key
+from consilience.tables.predictions import predictions
 from helpers.deployed_run import (
     NAMES,
     assert_refused,
@@ -81,7 +81,7 @@ def test_the_same_bits_as_in_one_process(tmp_path: Path, monkeypatch: pytest.Mon
     assert_same_models_in_one_process(run)
     results = read_results(run)
     assert results.metrics[0] == "ibs" and "Uno&#39;s C" in write_report(run).read_text()
-    said = predictions(of_party(tmp_path / "south" / "party.toml"), EXAMPLE).splitlines()
+    said = predictions(read_party(tmp_path / "south" / "party.toml").kept(), EXAMPLE).splitlines()
     assert said[0] == "survival_300,survival_700,survival_1200" and len(said) == 301
 
 

@@ -14,13 +14,13 @@ from consilience import Party
 from consilience.core.errors import InvalidInput
 from consilience.core.federation.federation import federation_over
 from consilience.core.networks import LocalNetwork
-from consilience.lab.cli.predict import of_party, predictions
 from consilience.sites.coordinator.checks import coordinator_facts
 from consilience.sites.coordinator.configuration import read_coordinator
 from consilience.sites.coordinator.status import coordinator_status
 from consilience.sites.coordinator.template import write_coordinator
 from consilience.sites.party import read_party, try_out
 from consilience.sites.party.process import party_key
+from consilience.tables.predictions import predictions
 from helpers.deployed_run import NAMES, grid, served, started
 from helpers.flower_grid import in_a_run
 from helpers.party_sites import as_deployed
@@ -107,7 +107,7 @@ def test_the_same_bits_as_in_one_process(run: Path, monkeypatch: pytest.MonkeyPa
             np.testing.assert_array_equal(held.trainer.learner.predict(spec.rows().X), expected)
     new = run.parent / "new.csv"
     new.write_text("smokes;grade;höhe;age\nYes;Grade 3;170,5;55\n;;;41\n")
-    said = predictions(of_party(run.parent / "south" / "party.toml"), new).splitlines()
+    said = predictions(read_party(run.parent / "south" / "party.toml").kept(), new).splitlines()
     assert said[0] == "prediction,no,yes" and len(said) == 3
 
 

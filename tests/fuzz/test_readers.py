@@ -45,6 +45,7 @@ from consilience.sites.coordinator.configuration import checked
 from consilience.sites.coordinator.template import TEMPLATE as COORDINATOR
 from consilience.sites.operations.invitation import Invitation, read_invitation
 from consilience.sites.party import read_party
+from consilience.sites.party.limits import GROUPS
 from consilience.sites.party.requests import read_request
 from consilience.sites.party.template import TEMPLATE as PARTY
 from consilience.tables.rows import rows_and_schema
@@ -172,7 +173,7 @@ READERS: dict[str, Read] = {
     "coordinator": of_file(read_coordinators, "t.toml"),
     "invitation": of_file(read_invitation, "t.json"),
     "schema": of_file(_read_schema, "t.json"),
-    "request": lambda content, _: read_request(content),
+    "request": lambda content, _: read_request(content, GROUPS),
     "reply": lambda content, _: decode_reply("north", content, 1.0),
     "model": lambda content, _: read_model(content),
 }

@@ -110,7 +110,7 @@ def strongest(
         else:
             for _ in federation.rounds(protocol):
                 pass
-        shadow = Shadows(setup, "target", network.questions["target"], budget)
+        shadow = Shadows(setup.attacked(), "target", network.questions["target"], budget)
         known, rng = Candidates(pool, 100, pool[:0], other[:0]), np.random.default_rng([seed, 1])
         predicted = laid and name.startswith(("predictions", "network"))
         told = shadow.answers(known, shadows * 7 // 6, rng, ask_rows=predicted)

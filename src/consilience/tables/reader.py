@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -12,6 +13,7 @@ from consilience.core.messages.columns import Schema
 from consilience.core.validation.arrays import Array
 from consilience.core.validation.printing import prints_no_rows
 from consilience.core.validation.tables import Lenient, Rows, is_table
+from consilience.tables.load import read_rows
 from consilience.tables.remarks import says_target
 from consilience.tables.rows import rows_and_schema, rows_of
 from consilience.tables.table import Table, text_rows
@@ -35,6 +37,11 @@ def texts(table: Any, *, where: str) -> Array | None:
 def columns(table: Any, *, where: str) -> Mapping[str, Array]:
     """Read the columns of a table by name."""
     return Table.of(table, where=where).columns
+
+
+def rows_in(file: Path) -> Rows:
+    """Read the rows of a file that has no labels."""
+    return read_rows(file)
 
 
 def asked_rows(table: Any, schema: Schema | None, *, where: str) -> Array | None:

@@ -1,4 +1,4 @@
-"""Targets of tables: classes, values, and outcomes, which a section of a configuration says."""
+"""Targets of tables: classes, values, and outcomes."""
 
 from __future__ import annotations
 
@@ -6,17 +6,15 @@ import re
 from collections.abc import Sequence
 from difflib import get_close_matches
 from functools import partial
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
-from pydantic import Field, model_validator
 
 from consilience.core.errors import InvalidInput
-from consilience.core.numerics.outcomes import MOST_EDGES, Outcome
+from consilience.core.numerics.outcomes import Outcome
 from consilience.core.validation.arrays import Array
 from consilience.core.validation.labels import Kind
 from consilience.core.validation.numbers import numbers_only
-from consilience.lab.config.sections import Number, Section, Whole
 from consilience.tables.dataset import Dataset, as_texts
 from consilience.tables.outcomes.quantiles import Quantiles
 from consilience.tables.outcomes.several_labels import MultiLabel, rarest
@@ -34,79 +32,25 @@ Target = str | tuple[str, str] | LabelColumns | None
 """Name of the column of labels or values; or names of those of times and events, or of several labels."""
 
 
-class OutcomeSpec(Section):
-    """Section ``[outcome]`` of a configuration: the bins, which all parties have to agree on.
-
-    Attributes:
-        edges: of the bins; or ``horizon`` or ``range``, with ``bins``.
-        horizon: of survival: bins of equal width from 0 to this time, and one after it.
-        range: of values: bins of equal width from the first number to the second.
-        bins: how many of equal width, by default 10.
-        quantiles: predict these of a number; without them the outcome is survival.
-        labels: of a party's own configuration, several labels in place of all this: names of their columns.
-    """
-
-    edges: tuple[Number, ...] | None = None
-    horizon: Number | None = Field(default=None, gt=0)
-    range: tuple[Number, Number] | None = None
-    bins: Whole | None = Field(default=None, ge=2, lt=MOST_EDGES)
-    quantiles: tuple[Number, ...] | None = None
-    labels: tuple[str, ...] | None = None
-
-    @model_validator(mode="after")
-    def _one_way(self) -> Self:
-        way = "horizon" if self.quantiles is None else "range"
-        given = [name for name in ("edges", "horizon", "range") if getattr(self, name) is not None]
-        if self.labels is not None:
-            if self.model_fields_set != {"labels"}:
-                raise ValueError("several labels have no bins: give labels alone")
-        elif given not in (["edges"], [way]):
-            raise ValueError(
-                f"give edges, or {way} and bins; not {' and '.join(given) or 'neither'}"
-            )
-        if self.edges is not None and self.bins is not None:
-            raise ValueError("edges say how many bins there are: leave bins out")
-        self.outcome()
-        return self
-
-    def outcome(self) -> Outcome:
-        """Make the outcome.
-
-        Raises:
-            ValueError: edges or quantiles that cannot be.
-        """
-        low, high = self.range or (0.0, self.horizon or 0.0)
-        equal = np.linspace(low, high, (self.bins or 10) + 1).tolist()
-        try:
-            if self.labels is not None:
-                return MultiLabel(self.labels)
-            if self.quantiles is None:
-                return Survival(self.edges or equal[1:])
-            return Quantiles(self.edges or equal, self.quantiles)
-        except InvalidInput as error:
-            raise ValueError(f"{error.what}. {error.mend}") from error
-
-
-def outcome_for(section: OutcomeSpec | None, dataset: Dataset) -> Outcome | None:
-    """Make the outcome of a configuration; ``None`` for classes and values.
+def outcome_for(outcome: Outcome | None, dataset: Dataset) -> Outcome | None:
+    """Choose the outcome that a dataset is predicted by; ``None`` for classes and values.
 
     Args:
-        section: what is asked for.
+        outcome: the outcome of the configuration, if it has one.
         dataset: the rows.
 
     Raises:
         InvalidInput: the dataset has other targets.
     """
-    outcome = None if section is None else section.outcome()
     if dataset.labels:
-        if section is not None:
+        if outcome is not None:
             raise InvalidInput(
                 "rows have several labels, which are no times and no values",
                 where="outcome",
                 mend="Leave out the section outcome, or data.labels.",
             )
         return MultiLabel(dataset.labels)
-    if section is not None and section.labels is not None:
+    if isinstance(outcome, MultiLabel):
         raise InvalidInput(
             "the columns of several labels are a matter of the data here",
             where="outcome.labels",

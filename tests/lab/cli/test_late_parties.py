@@ -24,7 +24,7 @@ from consilience.lab.experiments import (
 from consilience.lab.experiments.late import read_late
 from consilience.lab.experiments.run import resume
 from consilience.lab.report.reading import read_results
-from consilience.sites.party.configuration import read_party
+from consilience.sites.deployment import joining_party
 from helpers.command_line import Call
 
 pytestmark = pytest.mark.usefixtures("sketched")
@@ -128,7 +128,7 @@ def test_a_party_joins_a_finished_run(call: Call) -> None:
 
 @pytest.mark.parametrize("after", [2, 3])
 def test_stopped_it_goes_on_before_and_after_the_newcomer(folder: Path, after: int) -> None:
-    spec = spec_joined_by(Path("first"), [read_party(Path("west.toml"))])
+    spec = spec_joined_by(Path("first"), [joining_party(Path("west.toml"))])
     start(spec, Path("whole"))
 
     def stop(progress: object) -> None:
@@ -146,7 +146,7 @@ def test_own_units_are_converted(folder: Path) -> None:
     pounds = [[a, str(float(b) * 2.2), c] for a, b, c in (row.split(",") for row in head[1:])]
     Path("west.csv").write_text("\n".join([head[0], *(",".join(row) for row in pounds)]) + "\n")
     Path("west.toml").write_text(PARTY.replace("[model]", "units = { weight = 0.4545 }\n[model]"))
-    joined = spec_joined_by(Path("first"), [read_party(Path("west.toml"))])
+    joined = spec_joined_by(Path("first"), [joining_party(Path("west.toml"))])
     dataset = load("csv", path="clinics.csv", target="ill", group="clinic")
     assert 65 < read_late(joined.late[0], dataset).X[:, 1].mean() < 75
 

@@ -11,11 +11,12 @@ import numpy as np
 import pytest
 
 from consilience.core.errors import InvalidInput
-from consilience.lab.cli.predict import kept, predictions
+from consilience.lab.cli.predict import kept
 from consilience.lab.experiments import Ledger, Spec, gather, resume, run, start
 from consilience.lab.report.page import write_report
 from consilience.lab.report.reading import read_results
 from consilience.lab.report.verdict import verdict
+from consilience.tables.predictions import predictions
 from helpers.configurations import spec_with
 
 EXAMPLES = Path(__file__).parents[3] / "examples"

@@ -16,9 +16,10 @@ from consilience.lab.data import DATASETS, Dataset, load
 from consilience.lab.data.registry import DatasetEntry
 from consilience.lab.experiments import gather, parse_spec
 from consilience.lab.experiments.measured_rows import own_tests
-from consilience.lab.experiments.setup import Scaling, SimulatedParties
+from consilience.lab.experiments.setup import SimulatedParties
 from consilience.lab.experiments.subgroups import check_two_classes, subgroups_of
 from consilience.tables.dataset import as_texts
+from consilience.tables.predictions import Scaling
 
 CONFIG = """
 name = "scaled"

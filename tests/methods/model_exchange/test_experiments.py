@@ -13,10 +13,11 @@ import numpy as np
 import pytest
 
 from consilience.core.errors import InvalidInput
-from consilience.lab.cli.predict import kept, predictions
+from consilience.lab.cli.predict import kept
 from consilience.lab.experiments import Ledger, gather, parse_spec, resume, start
 from consilience.lab.report import read_results, verdict, write_report
 from consilience.lab.report.toml import to_toml
+from consilience.tables.predictions import predictions
 from helpers.configurations import spec_with
 
 pytestmark = pytest.mark.usefixtures("sketched")

@@ -8,6 +8,7 @@ import pytest
 from consilience.core.errors import InvalidInput
 from consilience.core.metrics.metrics import outcome_metrics, outcome_scores
 from consilience.core.numerics.outcomes import outcome_of
+from consilience.lab.config.party_sections import OutcomeSpec
 from consilience.tables.outcomes.quantiles import Quantiles
 from consilience.tables.outcomes.survival import Survival
 from consilience.tables.outcomes.survival_scores import (
@@ -18,7 +19,6 @@ from consilience.tables.outcomes.survival_scores import (
     seen_weights,
     survival_rows,
 )
-from consilience.tables.targets import OutcomeSpec
 
 Y = np.array([[1, 1], [2, 0], [3, 1], [4, 1], [5, 0.0]])
 

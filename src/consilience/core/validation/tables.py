@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Literal, Protocol, cast
 
 import numpy as np
@@ -122,6 +123,13 @@ class TableReader(Protocol):
 
     def columns(self, table: Any, *, where: str) -> Mapping[str, Array]:
         """Read the columns of a table by name."""
+
+    def rows_in(self, file: Path) -> Rows:
+        """Read the rows of a file that has no labels, such as public ones.
+
+        Raises:
+            InvalidInput: they cannot be read.
+        """
 
 
 def table_reader() -> TableReader:

@@ -23,6 +23,7 @@ from consilience.lab.cli.output import (
     stopping,
     tables,
     write_json,
+    write_predictions,
 )
 from consilience.lab.cli.running import finish, method_runs_done, spec_of, start_run
 from consilience.lab.cli.trust import Trust, allowing
@@ -143,6 +144,7 @@ def resume(
         from consilience.lab.cli.progress import shown
         from consilience.lab.experiments import resume as go_on
         from consilience.lab.experiments import stored_spec
+        from consilience.lab.runs.deployment import deployment
         from consilience.lab.runs.folder import read_configuration, run_of
 
         check_target(json_to)
@@ -155,10 +157,8 @@ def resume(
                 mend="Name one, then the other for the folder that it writes.",
             )
         if without and deployed and rounds is None and out is None:
-            from consilience.sites.cli.coordinator import begin_without
-
             with stopping(), privately():
-                begin_without(found.parent, without, context, quiet=quiet)
+                deployment().begin_without(found.parent, without, context, quiet=quiet)
             finish(found, json_to, quiet)
             return
         if without and rounds is None and not deployed:
@@ -176,9 +176,8 @@ def resume(
                     "  Where the run is done, write more rounds into coordinator.toml, and resume it.",
                 )
             from consilience.lab.experiments import spec_joined_by
-            from consilience.sites.party.configuration import read_party
 
-            files = list(map(read_party, late))
+            files = list(map(deployment().joining_party, late))
             spec = spec_joined_by(folder, files, rounds)
             start_run(spec, folder, out, trust, json_to, quiet, context)
             return
@@ -189,10 +188,8 @@ def resume(
                 mend=f"Name one: {command('resume', folder)} --with party.toml",
             )
         if deployed:
-            from consilience.sites.cli.coordinator import go_on_to_the_end
-
             with stopping(), privately():
-                go_on_to_the_end(found.parent, context, quiet=quiet)
+                deployment().go_on_to_the_end(found.parent, context, quiet=quiet)
             finish(found, json_to, quiet)
             return
         spec = stored_spec(folder)
@@ -392,6 +389,7 @@ def predict(
 ) -> None:
     """Predict with a party's model: a CSV of classes and their probabilities, or of values."""
     with handle_errors(debug):
-        from consilience.lab.cli.predict import answer, kept
+        from consilience.lab.cli.predict import kept
 
-        answer(kept(folder, party, method, seed, trust=trust), data, out, alone=alone)
+        model = kept(folder, party, method, seed, trust=trust)
+        write_predictions(model, data, out, alone=alone)

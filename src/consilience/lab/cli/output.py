@@ -8,7 +8,7 @@ import sys
 import traceback
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -26,6 +26,8 @@ from consilience.core.errors import (
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
+
+    from consilience.tables.predictions import Kept
 
 Json = Annotated[
     str | None,
@@ -182,6 +184,41 @@ def write_text(path: Path, text: str) -> None:
         path.write_text(text, encoding="utf-8")
     except OSError as error:
         raise RunFailed(f"cannot be written ({error.strerror})", where=str(path)) from error
+
+
+def write_predictions(model: Kept, data: Path, out: Path | None, *, alone: bool = False) -> None:
+    """Write a model's predictions for the rows of a file, and print on stderr which model it is.
+
+    Args:
+        model: a party's.
+        data: the file of rows.
+        out: the file to write; ``None`` for stdout.
+        alone: use the model that the party trained alone.
+
+    Raises:
+        InvalidInput: the predictions would replace the rows, or the model trained alone was not kept.
+    """
+    from consilience.tables.predictions import predictions
+
+    if alone:
+        if model.model.alone is None:
+            raise InvalidInput(
+                "the model that it trained alone was not kept",
+                where=f"--alone, {model.about}",
+                mend="It is kept from the first teacher on, where predictions are exchanged and purpose is "
+                'not "taught".',
+            )
+        model = replace(model, model=model.model.alone, about=f"{model.about}, trained alone")
+    if out is not None and out.exists() and data.exists() and out.samefile(data):
+        raise InvalidInput(
+            "this is the table of rows itself", where=f"--out {out}", mend="Name another file."
+        )
+    text = predictions(model, data, say)
+    say(f"model: {model.about}")
+    if out is None:
+        typer.echo(text, nl=False)
+    else:
+        write_text(out, text)
 
 
 def _trace(debug: bool) -> None:

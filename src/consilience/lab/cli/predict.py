@@ -1,24 +1,19 @@
-"""Predictions of a model that a run kept, or a party."""
+"""Models that a run kept, loaded for ``consilience predict``."""
 
 from __future__ import annotations
 
-import csv
-import io
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from contextlib import closing
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import typer
 
 from consilience.core.errors import (
     InvalidInput,
     KnowledgeRefused,
     RunFailed,
-    as_cell,
     command,
     nearest,
 )
@@ -32,12 +27,10 @@ from consilience.core.numerics.outcomes import outcome_of
 from consilience.core.party.shared_space import SharedSpace, shared_space
 from consilience.core.party.state import read_mixture
 from consilience.core.protocols import RoundState
-from consilience.lab.cli.output import say, write_text
 from consilience.lab.cli.trust import allowing
 from consilience.lab.config.methods import BASELINES
-from consilience.lab.data import read_rows
 from consilience.lab.experiments import Ledger, Spec, stored_spec
-from consilience.lab.experiments.setup import Scaling
+from consilience.lab.runs.deployment import deployment
 from consilience.lab.runs.folder import (
     LEDGER,
     file_name,
@@ -50,35 +43,7 @@ from consilience.models.encoders.encoders import find_encoder
 from consilience.models.files.transfer import unpack
 from consilience.models.fixed import Frozen
 from consilience.models.presets import foreign_code, make
-from consilience.sites.coordinator.configuration import deployed_spec
-from consilience.sites.party import read_party, read_session
-from consilience.tables.text_columns import with_text_columns
-
-WAIT = 60.0
-"""Seconds that a party's answer is waited for, which holds its state."""
-
-
-@dataclass(frozen=True)
-class Kept:
-    """A model that was kept, loaded.
-
-    Attributes:
-        model: ready to predict.
-        schema: the columns it was trained on, where they had names.
-        row_shape: the shape of one row, empty for texts; ``None`` where it is not known.
-        scaling: what was done to every row before training; ``None`` if nothing was.
-        about: whose it is and of what, for people.
-        rename: name of a column in the party's files to the name that the schema has for it.
-        units: name in the schema to a factor on the numbers of the party's files, or a scale of temperature.
-    """
-
-    model: Model
-    schema: Schema | None
-    row_shape: tuple[int, ...] | None
-    scaling: Scaling | None
-    about: str
-    rename: Mapping[str, str] = field(default_factory=dict)
-    units: Mapping[str, float | str] = field(default_factory=dict)
+from consilience.tables.predictions import Kept, Scaling
 
 
 def kept(
@@ -148,14 +113,14 @@ def _sent_to_coordinator(run: Path, party: str, method: str | None, seed: int | 
         InvalidInput: no such method, seed or party; or no model of it left the party.
         RunFailed: the ledger is damaged.
     """
-    spec = deployed_spec(run)
-    label = spec.method.label
+    spec = deployment().deployed_spec(run)
+    (label,), (only,) = (one.label for one in spec.methods), spec.seed_list
     _among(label if method is None else method, [label], "method", run)
-    _among(str(spec.seed if seed is None else seed), [str(spec.seed)], "seed", run)
+    _among(str(only if seed is None else seed), [str(only)], "seed", run)
     _among(party, spec.parties, "party", run)
     with closing(Ledger(run / LEDGER, read_only=True, states=True)) as ledger:
         ledger.check_values()
-        found, agreed = ledger.last_checkpoint(label, spec.seed), ledger.meta.get("agreement", "")
+        found, agreed = ledger.last_checkpoint(label, only), ledger.meta.get("agreement", "")
         try:
             (state,) = decode(found[1]) if found else (None,)
             (agreement,) = decode(bytes.fromhex(agreed)) if found else (None,)
@@ -177,133 +142,8 @@ def _sent_to_coordinator(run: Path, party: str, method: str | None, seed: int | 
         schema=learner.schema,
         row_shape=None,
         scaling=None,
-        about=f"{label}, seed {spec.seed}, {party}, round {state.round}",
+        about=f"{label}, seed {only}, {party}, round {state.round}",
     )
-
-
-def of_party(path: Path) -> Kept:
-    """The model that a party holds after the last round that it took part in.
-
-    Args:
-        path: the party's configuration.
-
-    Raises:
-        InvalidInput: it has none yet, or its configuration or data cannot be used.
-        RunFailed: its state is damaged, or somebody works on it.
-    """
-    spec = read_party(path)
-    session = read_session(spec.state)
-    if session is not None:
-        with spec.site(wait=WAIT) as site:
-            party = site.party()
-            if party is not None and party.trainer.learner.fitted:
-                return Kept(
-                    model=party.trainer.model(),
-                    schema=party.rows.schema,
-                    row_shape=party.rows.X.shape[1:],
-                    scaling=None,
-                    about=f"{party.name}, {session.federation or 'its federation'}, round {session.round}",
-                    rename=spec.data.rename,
-                    units=spec.data.units,
-                )
-    raise InvalidInput(
-        "it has no trained model yet",
-        where=str(spec.state),
-        mend="There is one after the first round that it takes part in.",
-    )
-
-
-def answer(model: Kept, data: Path, out: Path | None, *, alone: bool = False) -> None:
-    """Write :func:`predictions` to a file or to stdout, and say whose they are.
-
-    Args:
-        model: a party's.
-        data: the file of rows.
-        out: where to write; ``None`` for stdout.
-        alone: whether the model that it trained alone is meant.
-
-    Raises:
-        InvalidInput: the predictions would replace the rows, or the model trained alone was not kept.
-    """
-    if alone:
-        if model.model.alone is None:
-            raise InvalidInput(
-                "the model that it trained alone was not kept",
-                where=f"--alone, {model.about}",
-                mend="It is kept from the first teacher on, where predictions are exchanged and purpose is "
-                'not "taught".',
-            )
-        model = replace(model, model=model.model.alone, about=f"{model.about}, trained alone")
-    if out is not None and out.exists() and data.exists() and out.samefile(data):
-        raise InvalidInput(
-            "this is the table of rows itself", where=f"--out {out}", mend="Name another file."
-        )
-    text = predictions(model, data)
-    say(f"model: {model.about}")
-    if out is None:
-        typer.echo(text, nl=False)
-    else:
-        write_text(out, text)
-
-
-def predictions(model: Kept, data: Path) -> str:
-    """A line of CSV per row of a file: the class and every class's probability, or the values.
-
-    Of an outcome it is what :attr:`~consilience.core.numerics.outcomes.Outcome.columns` name.
-
-    Classes are written as :func:`consilience.core.errors.as_cell` has it, so that no spreadsheet computes
-    one.
-
-    Raises:
-        InvalidInput: the file cannot be read, or its columns are not the model's.
-    """
-    schema = model.schema
-    if schema is not None and model.scaling is not None:
-        schema = schema.without_units()  # those that it has are of scaled rows
-    found = read_rows(
-        data,
-        like=schema,
-        unknown="missing",
-        rename=model.rename,
-        units=model.units,
-        prepared=lambda table: table if schema is None else with_text_columns(table, schema),
-        precision=None if model.scaling is None else model.scaling.precision,
-    )
-    for note in found.notes:
-        say(f"note: {note}")
-    rows = found.X
-    width = int(np.prod(model.row_shape or ()))
-    if model.row_shape and int(np.prod(rows.shape[1:])) != width:
-        raise InvalidInput(
-            f"a row has {int(np.prod(rows.shape[1:]))} numbers, and the model was trained on {width}",
-            where=str(data),
-            mend="Give the inputs alone, in the order of training.",
-        )
-    if model.row_shape is not None:
-        rows = rows.reshape(len(rows), *model.row_shape)
-    if model.scaling is not None:
-        rows = model.scaling(rows)
-    text = io.StringIO()
-    lines = csv.writer(text, lineterminator="\n")
-    if (outcome := model.model.outcome) is not None:
-        lines.writerow(outcome.columns)
-        lines.writerows([f"{one:.6g}" for one in line] for line in model.model.predict(rows))
-    elif model.model.classes:
-        shares = model.model.predict_proba(rows)
-        if not np.isfinite(shares).all():
-            raise RunFailed("the model answers with NaN or infinite numbers", where=model.about)
-        names = {name: as_cell(name) for name in model.model.classes}
-        lines.writerow(["prediction", *names.values()])
-        for name, line in zip(model.model.predict(rows).tolist(), shares, strict=True):
-            lines.writerow([names[name], *(f"{share:.6f}" for share in line)])
-    else:
-        values = model.model.predict(rows)
-        many = values.shape[1] > 1
-        lines.writerow(
-            f"prediction_{i + 1}" if many else "prediction" for i in range(values.shape[1])
-        )
-        lines.writerows([f"{value:.9g}" for value in line] for line in values)
-    return text.getvalue()
 
 
 def _default_method(spec: Spec) -> str:
@@ -320,11 +160,8 @@ def _among(word: str, known: Iterable[str], what: str, run: Path) -> None:
 
 
 def _took_part(run: Path, seed: int, party: str) -> bool:
-    ledger = Ledger(run / LEDGER, read_only=True)
-    try:
+    with closing(Ledger(run / LEDGER, read_only=True)) as ledger:
         return bool(ledger.read("SELECT 1 FROM holdings WHERE seed = ? AND party = ?", seed, party))
-    finally:
-        ledger.close()
 
 
 def _space(run: Path, spec: Spec, seed: int) -> SharedSpace:

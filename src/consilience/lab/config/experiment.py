@@ -55,15 +55,14 @@ from consilience.lab.config.experiment_sections import (
     ReportSpec,
 )
 from consilience.lab.config.methods import PROTOCOL_METHODS, MethodSpec, ProtocolSpec, protocol_for
-from consilience.lab.config.robustness import RobustnessSpec
+from consilience.lab.config.party_sections import OutcomeSpec
+from consilience.lab.config.robustness import HostileSpec, RobustnessSpec
 from consilience.lab.config.sections import Name, Number, Section, Whole, known
 from consilience.lab.data import DATASETS, PARTITIONS
 from consilience.models.encoders.encoders import ENCODERS, check_encoder_name, find_encoder
 from consilience.models.files.transfer import TRUSTED
 from consilience.models.files.trust import ForeignCode, trusted
 from consilience.models.presets import check_name, foreign_code, make
-from consilience.privacy.robust.hostile import Hostile
-from consilience.tables.targets import OutcomeSpec
 
 MOST_SEEDS = 10_000
 """Seeds of one run."""
@@ -116,7 +115,7 @@ class Spec(Section):
     late: tuple[LateSpec, ...] = ()
     without: tuple[Name, ...] = ()
     robustness: RobustnessSpec = RobustnessSpec()
-    hostile: Hostile | None = None
+    hostile: HostileSpec | None = None
 
     model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True)
 

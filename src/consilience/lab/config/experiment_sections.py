@@ -7,8 +7,8 @@ from typing import Literal
 
 from pydantic import Field
 
+from consilience.lab.config.party_sections import PrivateDataSpec
 from consilience.lab.config.sections import Flag, Name, Number, Open, Quorum, Section, Whole
-from consilience.sites.party.private_rows import PrivateDataSpec
 
 
 class DataSpec(Open):

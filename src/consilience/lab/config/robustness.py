@@ -1,4 +1,4 @@
-"""Section ``[robustness]`` of a configuration: caps, secret labels, parties left out or let in."""
+"""Sections ``[robustness]`` and ``[hostile]``: protection from malicious parties, and simulated ones."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from consilience.core.aggregation import Aggregator
 from consilience.core.aggregation.guard import Guard, SecretLabels
@@ -18,6 +18,7 @@ from consilience.core.messages.schema import Public
 from consilience.core.protocols.base import Protocol
 from consilience.core.validation.arrays import Array
 from consilience.lab.config.sections import Flag, Name, Section, Whole
+from consilience.privacy.robust.hostile import Hostile
 
 
 def mixed(public: Public, rows: Array, labels: Sequence[str]) -> tuple[Public, SecretLabels]:
@@ -122,3 +123,23 @@ class RobustnessSpec(Section):
                 raise InvalidInput(
                     f"no party is called {strangers[0]!r}", where=f"robustness.{field}"
                 )
+
+
+class HostileSpec(Section):
+    """The malicious parties of a simulation: the fields of :class:`.Hostile`."""
+
+    attack: str
+    parties: Annotated[Whole, Field(ge=0)] | tuple[Name, ...] = 1
+    after: Whole = Field(default=3, ge=1)
+
+    @field_validator("attack")
+    @classmethod
+    def _known(cls, given: str) -> str:
+        try:
+            return Hostile(given).attack
+        except InvalidInput as error:
+            raise ValueError(f"{error.what}. {error.mend}") from error
+
+    def hostile(self) -> Hostile:
+        """Make the object that the simulated network takes."""
+        return Hostile(self.attack, self.parties, self.after)

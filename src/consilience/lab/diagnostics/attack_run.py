@@ -169,9 +169,10 @@ def attack_run(
         _check_known("party with rows", name, labelled, "--party")
     first = {model: name for name, model in reversed(labelled.items())}
     setup, n = _with_others(spec, setup, holdout), len(setup.dataset.X)
+    attacked = setup.attacked()
     told = [one for one in attacks if one not in ("class-shares", "inversion")]
     known = {
-        name: Candidates.of(setup, name, n, rows, stream(seed, name, 0, "attack candidates"))
+        name: Candidates.of(attacked, name, n, rows, stream(seed, name, 0, "attack candidates"))
         for name in (parties or sorted(first.values()))
         if told
     }
@@ -188,12 +189,12 @@ def attack_run(
                 if "class-shares" in attacks:
                     leaks.append(_shares(about, network, setup))
                 if "inversion" in attacks:
-                    values, why_not = rows_rebuilt(name, network, setup)
+                    values, why_not = rows_rebuilt(name, network, attacked)
                     leak = replace(about, attack="inversion", why_not=why_not)
                     figures = dict(zip(FIGURES[-2:], values, strict=False))
                     leaks.append(replace(leak, figures=figures))
                 if told:
-                    shadow = Shadows(setup, name, network.questions[name], budget_of(method))
+                    shadow = Shadows(attacked, name, network.questions[name], budget_of(method))
                     draws = stream(seed, name, 0, "attack shadows")
                     asks = told != ["membership"]
                     told_of = shadow.answers(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -23,7 +23,6 @@ from consilience.lab.data import Dataset
 from consilience.lab.runs.folder import CONFIGURATION, LEDGER
 from consilience.lab.runs.leaving import REMAINS, Record, record_of
 from consilience.lab.runs.ledger import Ledger
-from consilience.sites.party.configuration import PartySpec
 from consilience.tables.rows import rows_of
 from consilience.tables.table import Table, text_rows
 from consilience.tables.text_columns import with_text_columns
@@ -205,12 +204,14 @@ def staying(spec: Spec, names: Sequence[str]) -> list[str]:
     return stay
 
 
-def spec_joined_by(folder: Path, late: Sequence[PartySpec], rounds: int | None = None) -> Spec:
+def spec_joined_by(
+    folder: Path, late: Sequence[Mapping[str, Any]], rounds: int | None = None
+) -> Spec:
     """Make the configuration by which a finished run goes on with further parties.
 
     Args:
         folder: the run folder.
-        late: the parties, which join after its last round; of their files name, rows and model count.
+        late: ``name``, ``data`` and ``model`` of the parties, which join after its last round.
         rounds: number of all rounds; by default twice those that are done.
 
     Raises:
@@ -227,15 +228,7 @@ def spec_joined_by(folder: Path, late: Sequence[PartySpec], rounds: int | None =
         )
     document, after = spec.model_dump(mode="json"), spec.protocol.rounds
     document["protocol"]["rounds"] = 2 * after if rounds is None else rounds
-    document["late"] += [
-        {
-            "name": party.name,
-            "after": after,
-            "data": party.data.model_dump(mode="json"),
-            "model": party.model.model_dump(mode="json"),
-        }
-        for party in late
-    ]
+    document["late"] += [{**party, "after": after} for party in late]
     return parse_spec(document, where=str(folder / CONFIGURATION))
 
 

@@ -421,7 +421,7 @@ def make_network(
     chosen = spec.network
     limits: dict[str, Any] = {"timeout": chosen.timeout, "quorum": chosen.quorum}
     if spec.hostile is not None and not isinstance(parties, Population) and len(parties) > 1:
-        lies: dict[str, Any] = {"hostile": spec.hostile, "seed": seed}
+        lies: dict[str, Any] = {"hostile": spec.hostile.hostile(), "seed": seed}
         return HostileNetwork(parties, public, wire=chosen.kind == "wire", **lies, **limits)
     if chosen.kind == "processes":
         return ProcessNetwork(

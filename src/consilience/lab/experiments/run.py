@@ -126,7 +126,7 @@ def _warnings(spec: Spec, rehearsal: Rehearsal) -> list[str]:
         for late in spec.late
     ]
     if spec.hostile is not None and not spec.robustness.secret_labels:
-        liars = spec.hostile.liars(rehearsal.setup.names, rehearsal.seed)
+        liars = spec.hostile.hostile().liars(rehearsal.setup.names, rehearsal.seed)
         if few := known_to_few(rehearsal.setup.holders, len(liars)):
             told.append(f"{few}: no rule without secret labels tells who of them is right.")
     told += [

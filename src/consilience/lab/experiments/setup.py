@@ -21,7 +21,7 @@ from consilience.core.numerics.randomness import stream
 from consilience.core.party.party import Party
 from consilience.core.party.personalizer import Purpose
 from consilience.core.party.rules import PartyRules
-from consilience.core.validation.arrays import Array, check_alike, precision_for, same_rows
+from consilience.core.validation.arrays import Array, check_alike, same_rows
 from consilience.core.validation.labels import Kind, class_order
 from consilience.core.validation.printing import prints_no_rows
 from consilience.lab.config.experiment import Spec
@@ -46,39 +46,9 @@ from consilience.models.encoders.encoders import find_encoder
 from consilience.models.presets import make
 from consilience.privacy.accounting.budget import Budget
 from consilience.privacy.accounting.party import protect
+from consilience.privacy.attacks.shadows import AttackedParties
+from consilience.tables.predictions import Scaling
 from consilience.tables.targets import outcome_for
-
-
-@prints_no_rows
-@dataclass(frozen=True)
-class Scaling:
-    """``(x - centre) / spread``, column by column: what the public rows say of the columns' scales.
-
-    Attributes:
-        centre: the columns' means, the shape of one row.
-        spread: their standard deviations, 1 for a column that never changes.
-    """
-
-    centre: Array
-    spread: Array
-
-    @classmethod
-    def of(cls, X: Array) -> Scaling:
-        """The scaling that gives these rows' columns mean 0 and standard deviation 1."""
-        X = X.astype(np.float64)
-        constant = X.min(axis=0) == X.max(axis=0)
-        return cls(X.mean(axis=0), np.where(constant, 1.0, X.std(axis=0)))
-
-    @property
-    def precision(self) -> type[np.float32] | type[np.float64]:
-        """Precision that rows need before they are scaled."""
-        return precision_for(self.centre, self.spread)
-
-    def __call__(self, X: Array) -> Array:
-        """Scaled rows, float32, shaped like ``X``."""
-        # An overflow to infinity is refused where it is used, with the name of the column.
-        with np.errstate(over="ignore"):
-            return ((X - self.centre) / self.spread).astype(np.float32)
 
 
 @prints_no_rows
@@ -155,6 +125,31 @@ class SimulatedParties:
             return party
 
         return made
+
+    def attacked(self) -> AttackedParties:
+        """Make the view of the parties that attacks on privacy have."""
+        data = self.dataset
+        return AttackedParties(
+            names=self.names,
+            rows=self.rows,
+            X=data.X,
+            labels=self.labels(data.y),
+            strata=np.zeros(len(data.y)) if data.strata_names is None else data.strata(data.y),
+            by_class=data.classes is not None and self.outcome is None,
+            public=self.public,
+            with_rows=self._with_rows,
+        )
+
+    def _with_rows(self, name: str, rows: Array, budget: Budget | None) -> Party:
+        """Make a party with other rows of the dataset, and the public rows; a single test row spares time."""
+        model = self.models[self.names.index(name)]
+        data, tests = self.dataset.take_test(np.arange(1)), (np.ones(1),)
+        one = replace(
+            self, names=(name,), rows=(rows,), models=(model,), own_tests=tests, dataset=data
+        )
+        party = one.maker(budget=budget)(name)
+        party.hold_public(self.public)
+        return party
 
     @property
     def own(self) -> tuple[Array, ...]:
@@ -333,7 +328,8 @@ def _read(spec: Spec, seed: int) -> _Source:
     if spec.data.test_rows is not None and spec.data.test_rows < len(dataset.X_test):
         drawn = stream(seed, "experiment", 0, "test").permutation(len(dataset.X_test))
         dataset = dataset.take_test(np.sort(drawn[: spec.data.test_rows]))
-    outcome = outcome_for(spec.outcome, dataset)
+    asked = None if spec.outcome is None else spec.outcome.outcome()
+    outcome = outcome_for(asked, dataset)
     check_two_classes(spec.report, dataset)
     late = tuple(read_late(one, dataset) for one in spec.late if one.name not in spec.without)
     column = spec.data.options.get("group")

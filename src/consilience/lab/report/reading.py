@@ -1,7 +1,7 @@
 """From a run's ledger to :class:`~consilience.lab.report.results.Results`.
 
 A run was simulated or deployed. Both have one ledger (:mod:`consilience.lab.runs.ledger`), and each its own
-configuration, which :mod:`consilience.lab.experiments` or :mod:`consilience.sites` reads.
+configuration, which :mod:`consilience.lab.experiments` or a :class:`.Deployment` reads.
 
 A run may be a stranger's: what its tables say is held against one another, and against the memory that is
 left, before anything is made as large as they say.
@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -34,9 +35,9 @@ from consilience.lab.report.results import (
     SentItem,
     UnfinishedRun,
 )
+from consilience.lab.runs.deployment import deployment
 from consilience.lab.runs.folder import LEDGER, RunSpec, read_configuration, run_of
 from consilience.lab.runs.ledger import Ledger
-from consilience.sites.coordinator.configuration import CoordinatorSpec, deployed_spec
 
 _MOST_NAMES = 100
 """Metrics, or parts of a teacher's error, of one run."""
@@ -64,16 +65,16 @@ def read_results(run: Path) -> Results:
     """
     run = run_of(run)
     deployed = read_configuration(run).kind == "deployed"
-    spec: RunSpec = deployed_spec(run) if deployed else stored_spec(run)
-    ledger = Ledger(run / LEDGER, read_only=True)
-    try:
+    federation = deployment().deployed_spec(run) if deployed else None
+    spec: RunSpec = federation or stored_spec(run)
+    with closing(Ledger(run / LEDGER, read_only=True)) as ledger:
         ledger.check_values()
         meta = _facts(ledger)
         splits, models = _splits(ledger)
         parties = tuple(dict.fromkeys(name for split in splits.values() for name in split.parties))
-        if isinstance(spec, CoordinatorSpec):
+        if federation is not None:
             asked = {name for (name,) in ledger.read("SELECT DISTINCT party FROM deliveries")}
-            parties = tuple(sorted(asked.union(spec.parties)))
+            parties = tuple(sorted(asked.union(federation.parties)))
         else:
             _check_holdings(ledger, splits)
         _check(ledger, parties)
@@ -128,8 +129,6 @@ def read_results(run: Path) -> Results:
             left=_sent(ledger, spec.seed_list[0]),
             attendance=read_attendance(ledger, spec.seed_list[0]),
         )
-    finally:
-        ledger.close()
 
 
 def _facts(ledger: Ledger) -> Mapping[str, Any]:

@@ -54,7 +54,7 @@ def plan(
     with handle_errors(debug):
         from consilience.core.messages.schema import Public
         from consilience.core.validation.numbers import check_choice
-        from consilience.lab.data import read_rows
+        from consilience.core.validation.tables import table_reader
         from consilience.privacy.accounting.budget import Budget
         from consilience.privacy.class_sums.plan import (
             plan_others,
@@ -65,7 +65,7 @@ def plan(
 
         check_target(json_to)
         check_choice("features", features or "directions", get_args(Features), where="privacy plan")
-        found, budget = read_rows(file), Budget(epsilon, delta)
+        found, budget = table_reader().rows_in(file), Budget(epsilon, delta)
         scale: dict[str, int] = {"parties": parties, "rows": rows, "classes": classes}
         public = Public(found.X, found.schema)
         others = plan_others(budget, **scale)

@@ -17,28 +17,27 @@ import numpy as np
 from consilience.core.messages.replies import Predictions
 from consilience.core.numerics.density import median_of, squared_distances
 from consilience.core.validation.arrays import Array
-from consilience.lab.experiments import SimulatedParties
-from consilience.privacy.attacks.shadows import RecordedNetwork
+from consilience.privacy.attacks.shadows import AttackedParties, RecordedNetwork
 
 RIDGE = 0.1
 """Of the regression, in squared kernels of one row."""
 
 
 def rows_rebuilt(
-    party: str, network: RecordedNetwork, setup: SimulatedParties
+    party: str, network: RecordedNetwork, setup: AttackedParties
 ) -> tuple[list[float], str]:
     """Rebuild a row of each of a party's classes from the first predictions of a run.
 
     Args:
         party: its name.
         network: all that left the parties.
-        setup: the parties and their data.
+        setup: the parties and their rows.
 
     Returns:
         Medians over classes of both distances of :func:`nearest_rows`, or the reason that there are none.
     """
     classes, public = network.agreed.classes, setup.public.X
-    if not classes or setup.outcome is not None or public.dtype.kind not in "fiu":
+    if not classes or not setup.by_class or public.dtype.kind not in "fiu":
         return [], "it is for classes of rows of numbers"
     first = {name: network.first(name, Predictions) for name in network.questions}
     answers = {
@@ -52,7 +51,7 @@ def rows_rebuilt(
     others = np.mean(list(answers.values()), axis=0)
     public = public.reshape(len(public), -1).astype(np.float64)
     rows = setup.rows[setup.names.index(party)]
-    held, labels = setup.dataset.X[rows].reshape(len(rows), -1), setup.labels(setup.dataset.y[rows])
+    held, labels = setup.X[rows].reshape(len(rows), -1), setup.labels[rows]
     distances = [
         nearest_rows(inverted(public, own, others, code), held[labels == label], public)
         for code, label in enumerate(classes)

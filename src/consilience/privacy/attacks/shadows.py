@@ -8,7 +8,7 @@ of the party, whatever the protocol is.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,6 +16,7 @@ import numpy as np
 from consilience.core.errors import InvalidInput, RunFailed
 from consilience.core.messages.base import PartyMessage
 from consilience.core.messages.replies import Failure, Predictions
+from consilience.core.messages.schema import Public
 from consilience.core.networks import LocalNetwork
 from consilience.core.networks.incoming import Arrival
 from consilience.core.party.view import PartyView
@@ -23,7 +24,6 @@ from consilience.core.tasks.base import Task
 from consilience.core.tasks.outgoing import Outcome, answer
 from consilience.core.validation.arrays import Array
 from consilience.core.validation.printing import prints_no_rows
-from consilience.lab.experiments import SimulatedParties
 from consilience.privacy.accounting.budget import Budget
 from consilience.privacy.accounting.losses import PrivacyLoss
 from consilience.privacy.accounting.privacy_of import privacy_of
@@ -123,11 +123,37 @@ def on_one_scale(parties: Sequence[Sequence[Array]], *, like: int) -> Array:
 
 @prints_no_rows
 @dataclass(frozen=True)
+class AttackedParties:
+    """Parties of a run that is computed again, and all rows that they can be given.
+
+    Attributes:
+        names: of the parties.
+        rows: per party, places of its own rows.
+        X: inputs of all rows.
+        labels: class names or values of all rows.
+        strata: classes of all rows as numbers, shape ``(n_rows,)``; zeros for values.
+        by_class: whether the parties predict classes.
+        public: the public rows.
+        with_rows: makes a new party of a name, with rows at these places and a privacy budget or none.
+    """
+
+    names: tuple[str, ...]
+    rows: tuple[Array, ...]
+    X: Array
+    labels: Array
+    strata: Array
+    by_class: bool
+    public: Public
+    with_rows: Callable[[str, Array, Budget | None], PartyView]
+
+
+@prints_no_rows
+@dataclass(frozen=True)
 class Candidates:
     """Rows that may be a party's own, of which the attacker knows all but who is there.
 
     Attributes:
-        rows: places in the dataset, shape ``(n_rows,)``: own ones, then as many others of the same classes.
+        rows: places among all rows, shape ``(n_rows,)``: own ones, then as many others of the same classes.
         own: number of own ones.
         fixed: places of the party's other rows, which are always there.
         aside: places of rows that are nobody's, and no candidates.
@@ -140,12 +166,12 @@ class Candidates:
 
     @classmethod
     def of(
-        cls, setup: SimulatedParties, party: str, n: int, most: int, rng: np.random.Generator
+        cls, setup: AttackedParties, party: str, n: int, most: int, rng: np.random.Generator
     ) -> Candidates:
         """Draw own rows of a party, and as many of each class that are not its own.
 
         Args:
-            setup: the parties; rows of the dataset behind the first ``n`` are nobody's.
+            setup: the parties; rows behind the first ``n`` are nobody's.
             party: name of the party.
             n: see above.
             most: number of rows, own and others together.
@@ -154,9 +180,8 @@ class Candidates:
         Raises:
             InvalidInput: fewer than :data:`FEWEST_ROWS` are alike.
         """
-        data, own = setup.dataset, setup.rows[setup.names.index(party)]
-        strata = data.strata(data.y) if data.strata_names is not None else np.zeros(len(data.y))
-        others, pairs = np.arange(n, len(data.y)), np.zeros((0, 2), dtype=np.int64)
+        strata, own = setup.strata, setup.rows[setup.names.index(party)]
+        others, pairs = np.arange(n, len(strata)), np.zeros((0, 2), dtype=np.int64)
         for kind in np.unique(strata[own]):
             alike = [rng.permutation(rows[strata[rows] == kind]) for rows in (own, others)]
             count = min(map(len, alike))
@@ -194,13 +219,13 @@ class Shadows:
     """A party of a run with rows of the attacker's choice.
 
     Args:
-        setup: the run's data and parties; its dataset holds the candidates too.
+        setup: the run's parties; its rows hold the candidates too.
         party: name of the party.
         questions: all that the party was asked; those behind the last with an answer are left out.
         budget: of privacy, as the party's.
     """
 
-    setup: SimulatedParties
+    setup: AttackedParties
     party: str
     questions: Sequence[Question]
     budget: Budget | None
@@ -214,8 +239,7 @@ class Shadows:
         """Reason for which its model is not asked about the rows themselves, or empty."""
         if self.budget is not None and self.budget.training is None:
             return "a party with a budget predicts no rows"
-        by_class = self.setup.dataset.classes is not None and self.setup.outcome is None
-        return "" if by_class else "it is for classes"
+        return "" if self.setup.by_class else "it is for classes"
 
     def answers(
         self,
@@ -253,16 +277,7 @@ class Shadows:
 
     def _with_rows(self, rows: Array) -> tuple[PartyView, list[Array]]:
         """The party with these rows, and all numbers that leave it."""
-        one = replace(
-            self.setup,
-            names=(self.party,),
-            rows=(np.sort(rows),),
-            models=(self.setup.models[self.setup.names.index(self.party)],),
-            own_tests=(np.ones(1),),
-            dataset=self.setup.dataset.take_test(np.arange(1)),
-        )
-        (party,) = one.parties(budget=self.budget)
-        party.hold_public(self.setup.public)
+        party = self.setup.with_rows(self.party, np.sort(rows), self.budget)
         found: list[Array] = []
         for question in self.questions:
             outcome = answer(party, question.tasks)
@@ -273,8 +288,8 @@ class Shadows:
 
     def _sureness(self, party: PartyView, rows: Array) -> Array:
         """The probability that its model gives the class of each row."""
-        model, data = party.trainer.model(), self.setup.dataset
+        model = party.trainer.model()
         if not len(rows):
             return np.zeros(0)
-        places = [model.classes.index(name) for name in self.setup.labels(data.y[rows])]
-        return np.asarray(model.outputs(data.X[rows]))[np.arange(len(rows)), places]
+        places = [model.classes.index(name) for name in self.setup.labels[rows]]
+        return np.asarray(model.outputs(self.setup.X[rows]))[np.arange(len(rows)), places]

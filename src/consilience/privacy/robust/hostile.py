@@ -13,10 +13,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Annotated, Any
+from typing import Any
 
 import numpy as np
-from pydantic import Field, field_validator
 from scipy.special import softmax, xlogy
 
 from consilience.core.aggregation import onto_simplex
@@ -30,8 +29,8 @@ from consilience.core.numerics.randomness import stream
 from consilience.core.tasks.base import Task
 from consilience.core.tasks.requests import StagedTasks
 from consilience.core.validation.arrays import Array
+from consilience.core.validation.numbers import check_number
 from consilience.core.validation.printing import prints_no_rows
-from consilience.lab.config.sections import Name, Section, Whole
 
 _LEAST = 1e-6
 """Least probability that a logit is taken of."""
@@ -378,7 +377,8 @@ for some rounds, the claims are not.
 """
 
 
-class Hostile(Section):
+@dataclass(frozen=True)
+class Hostile:
     """The malicious parties of a simulation.
 
     Attributes:
@@ -388,15 +388,19 @@ class Hostile(Section):
     """
 
     attack: str
-    parties: Annotated[Whole, Field(ge=0)] | tuple[Name, ...] = 1
-    after: Whole = Field(default=3, ge=1)
+    parties: int | tuple[str, ...] = 1
+    after: int = 3
 
-    @field_validator("attack")
-    @classmethod
-    def _known(cls, given: str) -> str:
-        if given not in ATTACKS:
-            raise ValueError(f"no attack is called {given!r}. {nearest(given, sorted(ATTACKS))}")
-        return given
+    def __post_init__(self) -> None:
+        if self.attack not in ATTACKS:
+            raise InvalidInput(
+                f"no attack is called {self.attack!r}",
+                where="hostile.attack",
+                mend=nearest(self.attack, sorted(ATTACKS)),
+            )
+        if not isinstance(self.parties, tuple):
+            check_number("parties", self.parties, at_least=0, whole=True, where="hostile")
+        check_number("after", self.after, at_least=1, whole=True, where="hostile")
 
     def liars(self, parties: Sequence[str], seed: int) -> tuple[str, ...]:
         """Draw or find the liars among the parties' names, sorted.

@@ -22,6 +22,7 @@ from consilience.lab.cli.output import (
     stopping,
     tables,
     write_json,
+    write_predictions,
 )
 
 if TYPE_CHECKING:
@@ -139,9 +140,9 @@ def predict(
 ) -> None:
     """Predict with the model that the party holds: a CSV of classes and their probabilities, or of values."""
     with handle_errors(debug):
-        from consilience.lab.cli.predict import answer, of_party
+        from consilience.sites.party import read_party
 
-        answer(of_party(file), data, out, alone=alone)
+        write_predictions(read_party(file).kept(), data, out, alone=alone)
 
 
 @party.command(epilog="Example: consilience party audit north/party.toml --json audit.json")

@@ -49,13 +49,12 @@ from consilience.lab.config.sections import (
     first_of,
     read_toml,
 )
-from consilience.lab.data import read_rows
 from consilience.lab.runs.folder import CONFIGURATION as CONFIG
 from consilience.lab.runs.folder import read_configuration, store_configuration
 from consilience.sites.coordinator.pace import PaceSpec
 from consilience.sites.operations.certificates import public_key
 from consilience.sites.operations.invitation import PLAIN
-from consilience.tables.load import load_own
+from consilience.tables.load import load_own, read_rows
 
 CONFIGURATION = "coordinator.toml"
 

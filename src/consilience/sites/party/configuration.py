@@ -40,6 +40,7 @@ from consilience.core.party.personalizer import Purpose
 from consilience.core.party.rules import Keys, PartyRules, PublicRules
 from consilience.core.validation.arrays import Array
 from consilience.core.validation.tables import is_table
+from consilience.lab.config.party_sections import OutcomeSpec, PrivateDataSpec
 from consilience.lab.config.sections import (
     Address,
     Flag,
@@ -58,13 +59,16 @@ from consilience.privacy.accounting.privacy_of import declare_units
 from consilience.privacy.secure_aggregation.party import checked_roster
 from consilience.sites.party.limits import Limits
 from consilience.sites.party.own_ledger import check_subjects
-from consilience.sites.party.private_rows import PrivateDataSpec
+from consilience.sites.party.session import read_session
 from consilience.sites.party.site import PartySite
 from consilience.tables.files.columns import load_column
 from consilience.tables.load import read_rows
 from consilience.tables.outcomes.survival import Survival
+from consilience.tables.predictions import Kept
 from consilience.tables.reader import PrivateTable
-from consilience.tables.targets import OutcomeSpec
+
+WAIT = 60.0
+"""Seconds to wait for the party's state, which another process holds while it answers."""
 
 
 class ModelSpec(Open):
@@ -283,6 +287,34 @@ class PartySpec(Section):
             limits=self.limits if self.labelled else _without_rows(self.limits),
             threads=self.threads,
             wait=wait,
+        )
+
+    def kept(self) -> Kept:
+        """The model that the party holds after the last round that it took part in.
+
+        Raises:
+            InvalidInput: it has none yet, or its data cannot be used.
+            RunFailed: its state is damaged, or another process works on it.
+        """
+        session = read_session(self.state)
+        if session is not None:
+            with self.site(wait=WAIT) as site:
+                party = site.party()
+                if party is not None and party.trainer.learner.fitted:
+                    return Kept(
+                        model=party.trainer.model(),
+                        schema=party.rows.schema,
+                        row_shape=party.rows.X.shape[1:],
+                        scaling=None,
+                        about=f"{party.name}, {session.federation or 'its federation'}, "
+                        f"round {session.round}",
+                        rename=self.data.rename,
+                        units=self.data.units,
+                    )
+        raise InvalidInput(
+            "it has no trained model yet",
+            where=str(self.state),
+            mend="There is one after the first round that it takes part in.",
         )
 
     def learner(self) -> Learner:
