@@ -172,7 +172,7 @@ def test_labels_behind_a_mask_are_refused() -> None:
         Party("a", LogisticRegression(), X[A], np.ma.array(Y[A], mask=hidden))
     with pytest.raises(InvalidInput, match="targets: 1 of 100 rows hold NaN"):
         Party("a", LinearRegression(), X[A], np.ma.array(X[A, 0], mask=hidden))
-    with pytest.raises(InvalidInput, match="own, the weights"):
+    with pytest.raises(InvalidInput, match="weights of its test rows as own rows"):
         weights = np.ma.array(np.ones(100), mask=hidden)
         Party("a", LogisticRegression(), X[A], Y[A], test=(X[A], Y[A], weights))
     rows = np.ma.array(np.ones((3, 2)), mask=[[False, True], [False, False], [False, False]])

@@ -181,6 +181,37 @@ def test_a_party_says_its_unit() -> None:
     np.testing.assert_allclose(answers(run(stated, other)), expected, atol=1e-6)
 
 
+def test_test_rows_are_read_as_training_rows_are() -> None:
+    """Else a factor would count twice, or not at all, and metrics would be of other numbers."""
+    frame, y = patients(1)
+    test, y_test = patients(7)
+    months = PrivateTable(frame.assign(age=frame["age"] * 12), units={"age": 1 / 12})
+    with pytest.raises(InvalidInput, match="in another way"):
+        Party("a", GaussianNB(), months, y, test=(PrivateTable(test), y_test))
+    same = PrivateTable(test.assign(age=test["age"] * 12), units={"age": 1 / 12})
+    run(given := Party("a", GaussianNB(), months, y, test=(same, y_test)), party("bb"))
+    assert given.rows.test is not None
+    np.testing.assert_allclose(np.sort(given.rows.test[0][:, 0]), np.sort(test["age"]), atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"missing": False},
+        {"missing": "refuse"},
+        {"unknown": "ok"},
+        {"units": {"age": 0}},
+        {"units": {"age": np.nan}},
+        {"rename": ["age"]},
+    ],
+)
+def test_a_private_table_is_checked_when_it_is_made(options: Any) -> None:
+    with pytest.raises(InvalidInput):
+        PrivateTable(PUBLIC, **options)
+    with pytest.raises(InvalidInput, match="no table of named columns"):
+        PrivateTable(np.ones((3, 2)))
+
+
 def test_an_input_that_says_the_target_is_noted() -> None:
     frame, y = patients(1)
     public = PUBLIC.assign(outcome=np.where(PUBLIC["age"] > 60, "dead", "alive"))

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, get_args
 
 import numpy as np
 
+from consilience.core.errors import InvalidInput
 from consilience.core.messages.columns import Schema
 from consilience.core.validation.arrays import Array
+from consilience.core.validation.numbers import check_choice, check_number
 from consilience.core.validation.printing import prints_no_rows
 from consilience.core.validation.tables import Lenient, Rows, is_table
 from consilience.tables.load import read_rows
@@ -62,9 +64,15 @@ def row_source(X: Any, tests: Any, *, where: str) -> OwnTable | None:
     if text_rows(private) is not None:
         return None
     if is_table(tests):
-        held = Table.of(
-            tests.table if isinstance(tests, PrivateTable) else tests, where=f"{where}, test data"
-        )
+        if isinstance(tests, PrivateTable):
+            if replace(tests, table=how.table) != how:
+                raise InvalidInput(
+                    "its test rows are read in another way than its training rows",
+                    where=where,
+                    mend="Give PrivateTable the same options for both, or the test table as it is.",
+                )
+            tests = tests.table
+        held = Table.of(tests, where=f"{where}, test data")
     return OwnTable(private, held, where, how, tested_alone=X is None)
 
 
@@ -83,12 +91,31 @@ class PrivateTable:
         unknown: what becomes of categories that the public rows do not have: refused, or read as missing.
     """
 
-    table: Any
+    table: Any = field(compare=False)  # two tables have no single answer to whether they are equal
     rename: Mapping[str, str] = field(default_factory=dict)
     units: Mapping[str, float | str] = field(default_factory=dict)
     missing: Literal["refused", "allowed"] = "refused"
     unknown: Lenient = "refused"
     is_table: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        where = type(self).__name__
+        if isinstance(self.table, PrivateTable) or not is_table(self.table):
+            raise InvalidInput(
+                f"{type(self.table).__name__} is no table of named columns",
+                where=where,
+                mend="Give a DataFrame; arrays go to Party as they are.",
+            )
+        check_choice("missing", self.missing, ("refused", "allowed"), where=where)
+        check_choice("unknown", self.unknown, get_args(Lenient), where=where)
+        for name, value in (("rename", self.rename), ("units", self.units)):
+            if not isinstance(value, Mapping):
+                raise InvalidInput(f"{name} is {value!r}", where=where, mend="Give a dictionary.")
+        for column, unit in self.units.items():
+            if not isinstance(unit, str):
+                check_number(f"units[{column!r}]", unit, where=where)
+            if unit == 0:
+                raise InvalidInput(f"the unit of {column!r} is 0", where=where)
 
     @property
     def index(self) -> Any:
@@ -144,24 +171,25 @@ class OwnTable:
         self, schema: Schema, precision: np.dtype[Any], *, discreet: bool
     ) -> tuple[Rows, Array | None]:
         """Read private rows and test rows by the schema of public rows; see :meth:`.RowSource.rows_by`."""
+        how = self.how
         options: dict[str, Any] = {
-            "rename": self.how.rename,
-            "unknown": self.how.unknown,
+            "rename": how.rename,
+            "unknown": how.unknown,
             "discreet": discreet,
         }
         found = rows_of(
             with_text_columns(self.private, schema),
             schema,
             where=self.where,
-            units=self.how.units,
-            missing=self.how.missing,
+            units=how.units,
+            missing=how.missing,
             **options,
         )
         found = replace(found, X=found.X.astype(precision))
         if self.tests is None:
             return found, None
         kept = schema.only(found.kept)
-        units = {name: unit for name, unit in self.how.units.items() if name in kept.names}
+        units = {name: unit for name, unit in how.units.items() if name in kept.names}
         read = with_text_columns(self.tests, kept)
         tests = rows_of(read, kept, where=f"{self.where}, test data", units=units, **options)
         if not self.tested_alone:

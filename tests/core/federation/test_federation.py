@@ -66,7 +66,7 @@ def test_a_class_nobody_else_has_names_the_nearest():
     assert str(error.value).startswith(
         "party 'c': no other party has class 'dogs'\n  Did you mean 'dog'?"
     )
-    assert "Party(aliases=" in error.value.mend
+    assert "Party(outcome=Classes(aliases={" in error.value.mend
     made = parties(["cat", "dog"] * 6, ["cat", "dogs"] * 6)
     assert form(made, strict=False).classes == ("cat", "dog", "dogs")
 

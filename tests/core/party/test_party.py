@@ -17,7 +17,7 @@ from consilience.core.errors import InvalidInput, RunFailed
 from consilience.core.federation.forming import negotiate
 from consilience.core.messages.schema import Public
 from consilience.core.numerics.outcomes import Classes
-from consilience.core.party.rules import PartyRules, PublicRules
+from consilience.core.party.rules import Keys, PartyRules, PublicRules
 from consilience.core.party.trainer import Teaching
 from consilience.core.tasks.lifecycle import Describe
 from consilience.models import KernelRidge
@@ -58,6 +58,48 @@ def joined(model=None, X=X, y=Y, public=None, **more) -> Party:
 def test_data_that_cannot_be_used(X, y, more, why):
     with np.errstate(invalid="ignore"), pytest.raises(InvalidInput, match=why):
         Party("a", GaussianNB(), X, y, **more)
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"rules": {"sends_rows": True}},
+        {"rules": PublicRules()},
+        {"outcome": "regression"},
+        {"outcome": ["no", "yes"]},
+    ],
+)
+def test_what_is_of_another_type_is_named(more):
+    with pytest.raises(InvalidInput, match=f"{next(iter(more))} is "):
+        Party("a", GaussianNB(), X, Y, **more)
+
+
+@pytest.mark.parametrize("name", ["", None, ["a"], 3])
+def test_a_name_is_a_text(name):
+    with pytest.raises(InvalidInput, match="a name is a text"):
+        Party(name, GaussianNB(), X, Y)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: PartyRules(trusts="sklearn"),
+        lambda: PartyRules(redact_errors="no"),
+        lambda: PartyRules(least_alpha=2.0),
+        lambda: PartyRules(keys=PublicRules()),
+        lambda: PublicRules(most_bytes=-5),
+        lambda: PublicRules(overlap=1),
+        lambda: Keys(secret="abc"),
+        lambda: Keys(roster=["b"]),
+        lambda: Keys(roster={"b": "hello"}),
+        lambda: Classes("ill"),
+        lambda: Classes(["a", "a"]),
+        lambda: Classes(aliases=[("a", "b")]),
+    ],
+)
+def test_rules_and_classes_are_checked_when_they_are_made(make):
+    with pytest.raises(InvalidInput):
+        make()
 
 
 @pytest.mark.parametrize("y", [["low"] * 20, np.full(20, np.nan), [None] * 20])

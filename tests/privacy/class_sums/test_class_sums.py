@@ -6,6 +6,7 @@ from dataclasses import replace
 from functools import partial
 
 import numpy as np
+import pandas as pd
 import pytest
 from sklearn.linear_model import LinearRegression
 
@@ -275,6 +276,41 @@ def test_a_budget_that_a_party_cannot_keep_to(budget: Budget, classes, units, wh
     declare_units(party, units)
     with pytest.raises(InvalidInput, match=why):
         protect(party, budget)
+
+
+def test_units_are_declared_before_the_budget() -> None:
+    """Else sums would be clipped by other units than the budget promises."""
+    party = Party("p", Share(), X, Y, outcome=Classes(CLASSES))
+    declare_units(party, np.arange(30) // 3)
+    protect(party, Budget(1.0, 1e-3, unit="patient"))
+    with pytest.raises(InvalidInput, match="it has a budget"):
+        declare_units(party)
+    assert privacy_of(party).rows.count(30) == 10
+
+
+def test_a_budget_that_is_refused_changes_nothing() -> None:
+    party = Party("p", Share(), X, Y, outcome=Classes(CLASSES))
+    protect(party, Budget(1.0, 1e-3))
+    with pytest.raises(InvalidInput, match="for one patient"):
+        protect(party, Budget(100.0, 1e-3, unit="patient"))
+    assert privacy_of(party).accountant.budget == Budget(1.0, 1e-3)
+    with pytest.raises(InvalidInput, match="the budget is 3"):
+        protect(party, 3.0)  # type: ignore[arg-type]
+    with pytest.raises(InvalidInput, match="measured"):
+        Budget(1.0, measured="no")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("units", [[None] * 15 + list(range(15)), np.zeros((30, 1)), [np.nan] * 30])
+def test_every_row_has_one_unit(units) -> None:
+    with pytest.raises(InvalidInput, match="unit"):
+        declare_units(Party("p", Share(), X, Y), units)
+
+
+def test_units_are_paired_with_rows_by_their_index() -> None:
+    rows = pd.DataFrame(X, columns=list("uvw"))
+    party = Party("p", Share(), rows, Y)
+    with pytest.raises(InvalidInput, match="another order"):
+        declare_units(party, pd.Series(np.arange(30)).iloc[::-1])
 
 
 def test_settings_that_bound_nothing_are_refused() -> None:

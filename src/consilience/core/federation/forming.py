@@ -342,8 +342,9 @@ def _incompatible(
         found[party] = InvalidInput(
             f"no other party has class {name!r}",
             where=f"party {party!r}",
-            mend=f"{nearest(name, others) if others else ''} If it is another name for a known "
-            "class, say so with Party(aliases={own: name}); if it is meant, pass strict=False.".strip(),
+            mend=f"{nearest(name, others) if others else ''} If it is another name for a known class, "
+            "give an alias, Party(outcome=Classes(aliases={own: name})); if it is meant, pass "
+            "strict=False.".strip(),
         )
     return found
 
@@ -394,7 +395,7 @@ def _spelt_otherwise(holders: Mapping[str, Sequence[str]]) -> dict[str, InvalidI
         party: InvalidInput(
             f"its class {next(iter(named))!r} is {next(iter(named.values()))!r} at another party",
             where=f"party {party!r}",
-            mend=f"Say so with Party(aliases={named}), or under [data.aliases] of a party's own file; if "
+            mend=f"Give an alias, Party(outcome=Classes(aliases={named})), or [data.aliases] in its file; if "
             "they are not the same, pass strict=False.",
         )
         for party, named in usual.items()

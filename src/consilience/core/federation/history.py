@@ -75,7 +75,7 @@ class History:
                 where="history",
                 mend=nearest(name, known)
                 if known
-                else "Give the parties test data: Party(test=…).",
+                else "Give the parties test data, Party(test=…); limits and budgets may keep metrics back.",
             )
         return np.array(
             [[row.get(p, {}).get(name, np.nan) for p in parties] for row in self.metrics]
@@ -102,7 +102,10 @@ class History:
         names = list(dict.fromkeys(key for given in last.values() for key in given))
         shown = [name for name in names if name not in _ASIDE and not name.endswith(_OWN)]
         if not shown:
-            said = f"{len(self.rounds)} rounds, nothing measured: the parties hold no test data"
+            why = "the parties hold no test data"
+            if refused := [d.detail for d in self.failures if d.tasks in bookkeeping_tasks()]:
+                why = f"no metrics left the parties, first: {refused[0]}"
+            said = f"{len(self.rounds)} rounds, nothing measured: {why}"
             return visible("\n".join([said, *self._left_out(), *self._noted()]))
         ends = [given for row in (self.metrics[0], last) for given in row.values()]
         pairs = [(given.get(n), given.get(n + _OWN)) for given in ends for n in shown]
@@ -158,9 +161,11 @@ class History:
             yield f"{party} noted {len(mine)} times, first: {mine[0]}"
 
     def _left_out(self) -> Iterator[str]:
-        """Yield a line for every party that was left out of an exchange, with its first reason."""
-        for party in sorted({delivery.party for delivery in self.failures}):
-            mine = [delivery for delivery in self.failures if delivery.party == party]
+        """Yield a line for every party that was left out of the protocol, with its first reason."""
+        aside = bookkeeping_tasks()
+        failures = [delivery for delivery in self.failures if delivery.tasks not in aside]
+        for party in sorted({delivery.party for delivery in failures}):
+            mine = [delivery for delivery in failures if delivery.party == party]
             yield f"{party} was left out {len(mine)} times, first: {mine[0].status}, {mine[0].detail}"
 
 

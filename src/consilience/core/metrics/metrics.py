@@ -43,7 +43,9 @@ def own_weights(given: Any, y: Array, classes: tuple[str, ...], *, where: str) -
     fits = weights.dtype.kind in "biuf" and weights.shape == (len(y),)
     if not fits or not (np.isfinite(weights) & (weights >= 0)).all():
         raise InvalidInput(
-            f"own, the weights of its test rows as own rows, is {weights.dtype} of shape {weights.shape}",
+            "the weights of its test rows as own rows are not one finite number, 0 or more, for each"
+            if fits
+            else f"the weights of its test rows as own rows are {weights.dtype} of shape {weights.shape}",
             where=where,
             mend=f"Give one finite number, 0 or more, for each of the {len(y):,} test rows."
             if len(y)

@@ -47,7 +47,15 @@ class Classes:
     aliases: Mapping[Any, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "names", tuple(map(str, self.names)))
+        if isinstance(self.names, str | Mapping) or not isinstance(self.aliases, Mapping):
+            raise InvalidInput(
+                f"names are {self.names!r}, and aliases {self.aliases!r}",
+                where=type(self).__name__,
+                mend="Give a list of names, and a dictionary of aliases.",
+            )
+        object.__setattr__(self, "names", names := tuple(map(str, self.names)))
+        if len(set(names)) < len(names):
+            raise InvalidInput("a class is named twice", where=type(self).__name__)
 
 
 class Outcome(ABC):

@@ -67,6 +67,7 @@ class OwnRows:
         table: the rows as they came, if their columns have names.
         schema: columns of the rows, if they have names or gaps.
         notes: remarks on the table.
+        index: index of a pandas table of private rows, by which values for each row are held against it.
         comparison: comparison of the rows with public ones; its findings are part of the party's state.
     """
 
@@ -89,8 +90,9 @@ class OwnRows:
         self.outcome = None if isinstance(outcome, Classes) else outcome
         self.declared, self._aliases = named.names, named.aliases
         tests, wanted, own = (None, None, None) if test is None else as_test(test, where=where)
-        for inputs, labels in ((X, y), (tests, wanted)):
-            check_same_order(inputs, labels, where=where)
+        for inputs, given in ((X, y), (tests, wanted), (tests, own)):
+            check_same_order(inputs, given, where=where)
+        self.index = getattr(X, "index", None)
         self.table: RowSource | None = None
         self.schema: Schema | None = None
         self.notes: tuple[str, ...] = ()

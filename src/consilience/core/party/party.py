@@ -86,10 +86,21 @@ class Party:
         rules: PartyRules | None = None,
     ) -> None:
         where = f"party {name!r}"
+        if not isinstance(name, str) or not name:
+            raise InvalidInput(f"a name is a text, and this is {name!r}", where="party")
         if why := odd_name(str(name)):
             raise InvalidInput(f"this is no name of a party: {why}", where=where[:100])
         check_number("calibration", calibration, at_least=0, below=1, where=where)
         check_choice("purpose", purpose, get_args(Purpose), where=where)
+        for name_of, given, kinds in (
+            ("outcome", outcome, Outcome | Classes),
+            ("rules", rules, PartyRules),
+        ):
+            if given is not None and not isinstance(given, kinds):
+                wanted = "an Outcome or Classes" if name_of == "outcome" else "PartyRules"
+                raise InvalidInput(
+                    f"{name_of} is {type(given).__name__}", where=where, mend=f"Give {wanted}."
+                )
         coded = outcome if isinstance(outcome, Outcome) else None
         kind = kind_told_by(model, () if y is None else y) if coded is None else "classification"
         self.name, self._purpose = str(name), purpose

@@ -31,6 +31,7 @@ class PublicRules:
     encoder: Encoder | None = None
 
     def __post_init__(self) -> None:
+        check_number("most_bytes", self.most_bytes, at_least=0, whole=True, where="rules")
         check_flag("overlap", self.overlap, where="rules")
         if self.encoder is not None:
             object.__setattr__(self, "encoder", find_encoder(self.encoder))
@@ -62,6 +63,20 @@ class Keys:
     identity: bytes = field(default=b"", repr=False)
     roster: Mapping[str, str] | None = None
 
+    def __post_init__(self) -> None:
+        for name in ("secret", "identity"):
+            if not isinstance(getattr(self, name), bytes):
+                raise InvalidInput(f"{name} is not bytes", where="rules", mend="Give bytes.")
+        lines = {} if self.roster is None else self.roster
+        if not isinstance(lines, Mapping) or not all(
+            isinstance(one, str) and " " in one for one in lines.values()
+        ):
+            raise InvalidInput(
+                "the roster holds something else than public keys by name",
+                where="rules",
+                mend="Give for each other party the line that consilience party key prints.",
+            )
+
 
 @dataclass(frozen=True)
 class PartyRules:
@@ -74,7 +89,8 @@ class PartyRules:
             machine, may be sent to others.
         density_ratios: what the party tells of where its rows lie: ``"exact"`` ratios, coarse ones in the
             settings given, or ``"none"``.
-        least_alpha: least weight of the private rows in a refit, whatever weight is asked for; in [0, 1].
+        least_alpha: least weight of the private rows in a refit, whatever weight is asked for; in [0, 1]. It
+            has no effect on models that take no row weights, nor on networks, which are not refitted.
         redact_errors: remove private values from error messages sent to the coordinator.
         public: rules for public rows.
         keys: keys of the party.
@@ -96,8 +112,13 @@ class PartyRules:
             mend = f"Give a list: [{self.trusts!r}]."
             raise InvalidInput(f"trusts is {self.trusts!r}", where="rules", mend=mend)
         if self.trusts is not None:
-            object.__setattr__(self, "trusts", tuple(self.trusts))
+            object.__setattr__(self, "trusts", tuple(map(str, self.trusts)))
         check_flag("sends_rows", self.sends_rows, where="rules")
+        check_flag("redact_errors", self.redact_errors, where="rules")
+        if not isinstance(self.public, PublicRules) or not isinstance(self.keys, Keys):
+            raise InvalidInput(
+                "public or keys is something else", where="rules", mend="Give PublicRules and Keys."
+            )
         check_number("least_alpha", self.least_alpha, at_least=0, at_most=1, where="rules")
         told = self.density_ratios
         if not isinstance(told, Coarseness) and told not in ("exact", "none"):

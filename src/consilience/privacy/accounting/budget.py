@@ -8,7 +8,7 @@ from typing import Literal, get_args
 
 from consilience.core.errors import InvalidInput
 from consilience.core.validation.arguments import check_arguments
-from consilience.core.validation.numbers import check_choice, check_number
+from consilience.core.validation.numbers import check_choice, check_flag, check_number
 from consilience.privacy.accounting.losses import Adjacency, NoisyTraining, PrivacyLoss, gaussian_mu
 
 Noise = Literal["own", "shared"]
@@ -54,6 +54,11 @@ class Budget:
     def __post_init__(self) -> None:
         where = type(self).__name__
         check_choice("noise", self.noise, get_args(Noise), where=where)
+        check_flag("measured", self.measured, where=where)
+        if not isinstance(self.unit, str) or not self.unit:
+            raise InvalidInput(
+                f"unit is {self.unit!r}", where=where, mend='Give "row", or a column.'
+            )
         check_number("colluding", self.colluding, at_least=1, whole=True, where=where)
         if self.noise == "shared" and (self.training is not None or self.arrivals > 1):
             raise InvalidInput(

@@ -25,19 +25,29 @@ def protect(party: Party, budget: Budget | None, *, noise: NoiseSource = SystemN
     Raises:
         InvalidInput: the party does not declare its classes, has no units where the budget is for these,
             no arrivals where the budget counts several, or δ would permit publishing a unit.
+            The party is then as it was.
     """
-    privacy, where = privacy_of(party), f"party {party.name!r}"
-    privacy.accountant.budget = budget
-    kinds = [] if budget is None else [SumsNoise(party, budget, noise)]
+    if budget is not None:
+        _check(party, budget)  # before anything changes
     training = None if budget is None else budget.training
-    noisy = None
-    if budget is not None and training is not None:
-        noisy = NoisyFit(party, budget, training, noise)
+    privacy = privacy_of(party)
+    privacy.accountant.budget = budget
+    kinds, noisy = [], None
+    if budget is not None:
+        kinds.append(SumsNoise(party, budget, noise))
+        noisy = None if training is None else NoisyFit(party, budget, training, noise)
     party.train_privately(noisy)
     privacy.use(kinds, free=[] if training is None else [Predictions])
-    if budget is None:
-        return
-    if training is not None and not hasattr(party.prototype, "trained_module"):
+
+
+def _check(party: Party, budget: Budget) -> None:
+    """Raise ``InvalidInput`` unless the party can keep to the budget."""
+    where = f"party {party.name!r}"
+    if not isinstance(budget, Budget):
+        raise InvalidInput(
+            f"the budget is {budget!r}", where=where, mend="Give a Budget(epsilon=…)."
+        )
+    if budget.training is not None and not hasattr(party.prototype, "trained_module"):
         raise InvalidInput(
             "nothing bounds what one row does to the training of its model",
             where=where,
@@ -50,7 +60,7 @@ def protect(party: Party, budget: Budget | None, *, noise: NoiseSource = SystemN
             where=where,
             mend='In its file: [data] classes = ["ill", "healthy"]; in Python Party(outcome=Classes(…)).',
         )
-    rows = privacy.rows
+    rows = privacy_of(party).rows
     if (budget.unit == "row") != (rows.unit is None):
         raise InvalidInput(
             f"its budget is for one {budget.unit}, and its rows have "

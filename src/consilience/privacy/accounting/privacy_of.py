@@ -6,8 +6,10 @@ from typing import Any, cast
 
 import numpy as np
 
+from consilience.core.errors import InvalidInput
 from consilience.core.party.view import PartyView
 from consilience.core.validation.arrays import Array
+from consilience.core.validation.labels import check_same_order
 from consilience.privacy.accounting.stage import Privacy
 from consilience.privacy.accounting.units import RowUnits
 
@@ -39,9 +41,18 @@ def declare_units(party: PartyView, units: Any = None, arrived: Any = None) -> N
             came with the first. Arrivals are never renumbered.
 
     Raises:
-        InvalidInput: not one for each row, one unit for all, or no whole number.
+        InvalidInput: not one for each row, one unit for all, a gap, no whole number, another order than the
+            rows'; or the party has a budget, which counts by the units that it had.
     """
     where = f"party {party.name!r}"
+    if privacy_of(party).accountant.budget is not None:
+        raise InvalidInput(
+            "it has a budget, which counts by the units declared before",
+            where=where,
+            mend="Declare units before protect(party, …); protect(party, None) takes the budget off.",
+        )
+    for declared in (units, arrived):
+        check_same_order(party.rows, declared, where=where)
     privacy_of(party).declare(RowUnits.of(units, arrived, len(party.rows.X), where=where))
 
 

@@ -47,11 +47,19 @@ def _codes(units: Any, rows: int, *, where: str) -> Array:
     """Number the units, from 0 on, and give the number of each row's.
 
     Raises:
-        InvalidInput: there is not one for each row, or one for all.
+        InvalidInput: there is not one for each row, one has a gap, or there is one for all.
     """
-    names = [str(one) for one in np.asarray(units).ravel().tolist()]
-    if len(names) != rows:
-        raise InvalidInput(f"{rows} rows and {len(names)} units", where=where)
+    given = np.asarray(units)
+    if given.shape != (rows,):
+        raise InvalidInput(f"{rows} rows and units of shape {given.shape}", where=where)
+    values = given.tolist()
+    if any(one is None or one != one for one in values):  # NaN differs from itself
+        raise InvalidInput(
+            "a row has no unit of privacy",
+            where=where,
+            mend="Give each row its unit; rows without one would count as one person.",
+        )
+    names = [str(one) for one in values]
     distinct, codes = np.unique(names, return_inverse=True)
     if len(distinct) < 2:
         raise InvalidInput(

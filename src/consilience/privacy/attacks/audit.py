@@ -101,7 +101,7 @@ def audit(
         trials: replies, half of them of a party with the canary; 100 or more.
         of: what is released: one of :data:`.canaries.CANARIES`.
         confidence: probability with which each bound holds, in (0, 1).
-        noise: makes the source of a release's noise, as for :meth:`.Party.protect`. Certainties have noise of
+        noise: makes the source of a release's noise, as for :func:`.protect`. Certainties have noise of
             the operating system alone.
 
     Raises:

@@ -15,7 +15,7 @@ In regression a value is a share of a row at either end of its ``bounds``, which
 is the ridge regression of these sums (:func:`.fitted_values`).
 
 Everything behind line 2 is computed from what has left, and costs nothing more; no party answers anything
-after it. What a party's noise is, the party decides (:meth:`.Party.protect`, ``limits.epsilon``): no number
+after it. What a party's noise is, the party decides (:func:`.protect`, ``limits.epsilon``): no number
 of this protocol has part in it.
 
 Deviations

@@ -318,7 +318,7 @@ class Limits(PrivacyLimits):
             noise: makes the source of its noise.
 
         Raises:
-            InvalidInput: the party cannot keep to the budget (:meth:`.Party.protect`), or to noise that it
+            InvalidInput: the party cannot keep to the budget (:func:`.protect`), or to noise that it
                 shares with parties whose keys it has no roster of.
         """
         if self.noise == "shared" and party.rules.keys.roster is None:
