@@ -138,7 +138,7 @@ def different(name: str, found: Mapping[str, Any], homes: Callable[[int], Path])
         with site(name, number, homes(number)) as one:
             there = one.party()
             assert there is not None
-            ours, theirs = here[party.name].learner, there.learner
+            ours, theirs = here[party.name].learner, there.trainer.learner
             if not same_bits(ours.predict(case.inputs), theirs.predict(case.inputs)):
                 differ.append(f"the model of {party.name}")
     return differ

@@ -137,7 +137,7 @@ def draw_initial(deployed: Deployed) -> None:
     for name in deployed.names:
         read_party(deployed.party(name)).state.mkdir(mode=0o700, exist_ok=True)
     members, _ = deployed.in_one_process(protocol)
-    parameters = members[deployed.names[0]].learner.parameters()
+    parameters = members[deployed.names[0]].trainer.learner.parameters()
     save_file(parameters, deployed.center / "initial.safetensors")
 
 
@@ -158,7 +158,7 @@ def off_without_masks(deployed: Deployed) -> tuple[float, float]:
             teacher = max(teacher, float(np.abs(here - there).max()))
     rows = spec.rows().X
     answers = [
-        np.abs(here.learner.predict(rows) - deployed.answers_of(name, rows)["predict"]).max()
+        np.abs(here.trainer.learner.predict(rows) - deployed.answers_of(name, rows)["predict"]).max()
         for name, here in members.items()
     ]
     return teacher, float(max(answers))

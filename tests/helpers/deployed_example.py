@@ -300,7 +300,7 @@ class Deployed:
         members, _ = self.in_one_process(spec.make_protocol(), was=was)
         found = []
         for name, here in members.items():
-            rows = np.concatenate([here.X, here.test[0], spec.rows().X])
+            rows = np.concatenate([here.rows.X, here.rows.test[0], spec.rows().X])
             there = self.answers_of(name, rows)
             for kind, values in answers(here, rows).items():
                 if not np.array_equal(values, there[kind]):
