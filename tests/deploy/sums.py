@@ -158,7 +158,9 @@ def off_without_masks(deployed: Deployed) -> tuple[float, float]:
             teacher = max(teacher, float(np.abs(here - there).max()))
     rows = spec.rows().X
     answers = [
-        np.abs(here.trainer.learner.predict(rows) - deployed.answers_of(name, rows)["predict"]).max()
+        np.abs(
+            here.trainer.learner.predict(rows) - deployed.answers_of(name, rows)["predict"]
+        ).max()
         for name, here in members.items()
     ]
     return teacher, float(max(answers))

@@ -55,11 +55,17 @@ def test_a_task_that_does_not_say_what_it_belongs_to_cannot_be_made() -> None:
     for wrong in ({"lifecycle": "late"}, {"summed": "anything"}, {"limits": "alpha"}):
         with pytest.raises(TypeError, match=next(iter(wrong))):
             type("Misspelt", (Task,), {}, **declared | wrong)
+    telling = {"reply_type": Predictions, "exposure": "usual", "lifecycle": "describe"}
+    with pytest.raises(TypeError, match="its lifecycle is 'describe'"):
+        type("Uncounted", (Task,), {}, **declared | telling)
     with pytest.raises(TypeError, match="either both are 'nothing' or neither is"):
         type("Misstated", (Task,), {}, **declared | {"exposure": "usual"})
     for wrong in ({"lifecycle": "late"}, {"summed": "anything"}, {"limits": "alpha"}):
         with pytest.raises(TypeError, match=next(iter(wrong))):
             type("Misspelt", (Task,), {}, **declared | wrong)
+    telling = {"reply_type": Predictions, "exposure": "usual", "lifecycle": "describe"}
+    with pytest.raises(TypeError, match="its lifecycle is 'describe'"):
+        type("Uncounted", (Task,), {}, **declared | telling)
     with pytest.raises(TypeError, match="either both are 'nothing' or neither is"):
         type("Misstated", (Task,), {}, **declared | {"reply_type": Predictions})
     with pytest.raises(TypeError, match="standing"):  # a trait that is none

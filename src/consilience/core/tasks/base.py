@@ -117,6 +117,12 @@ class Task(ABC):
                 f"{cls.__name__}: its exposure is {exposure!r}, and {reply_type.__name__} states the privacy "
                 f"cost {cost!r}: either both are 'nothing' or neither is"
             )
+        # Requests outside of rounds are not counted by limits.rounds, so that they may tell nothing of rows.
+        if lifecycle != "round" and cost != ("measured" if lifecycle == "measure" else "nothing"):
+            raise TypeError(
+                f"{cls.__name__}: its lifecycle is {lifecycle!r}, and {reply_type.__name__} states the "
+                f"privacy cost {cost!r}"
+            )
         cls.reply_type, cls.exchanges, cls.protocol = reply_type, exchanges, protocol
         cls.static, cls.keeps_model = static, keeps_model
         cls.deferrable, cls.bookkeeping = deferrable, bookkeeping
