@@ -227,7 +227,8 @@ def ended(
     folder.mkdir(exist_ok=True)
     with Processes(folder, "the test") as processes:
         (folder / "words").write_text(words)
-        command = ["/bin/sh", "-c", f"cat words; {does}; sleep 0.4; exit {status}"]
+        # Nothing is touched before it is watched, however slowly the machine starts a process.
+        command = ["/bin/sh", "-c", f"cat words; sleep 0.3; {does}; sleep 0.4; exit {status}"]
         processes.start("supernode", command, environment(folder / "home"))
         connected, hung = watch_supernode(processes, 0.05)
         assert not hung
