@@ -42,11 +42,6 @@ class GaussianParties:
         """Compute ``S_c(x)``, each party's rows at x, shape ``(n_parties, n)``."""
         return np.asarray(self.densities(X).sum(axis=1))
 
-    def posteriors(self, X: Array) -> Array:
-        """Compute what each party's exact model says of its own rows, shape ``(n_parties, n, n_classes)``."""
-        found = self.densities(X).transpose(0, 2, 1)
-        return np.asarray(found / found.sum(axis=2, keepdims=True))
-
     def bayes(self, X: Array) -> Array:
         """Compute the pooled rows' posterior, shape ``(n, n_classes)``."""
         found = self.densities(X).sum(axis=0).T

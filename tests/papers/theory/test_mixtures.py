@@ -29,6 +29,7 @@ def test_by_hand() -> None:
 def taught(rule, X: np.ndarray) -> np.ndarray:
     """The teacher that a rule makes of exact models and exact ratios."""
     found = PARTIES.densities(X).transpose(0, 2, 1)
+    posteriors = found / found.sum(axis=2, keepdims=True)
     found = found / found.sum(axis=(0, 2))[:, None]  # as if the public rows were pooled ones
     counts = PARTIES.counts.sum(axis=1)
     further = {
@@ -36,7 +37,7 @@ def taught(rule, X: np.ndarray) -> np.ndarray:
         RowCount: counts,
         LogOdds: np.log(PARTIES.odds(X) / counts[:, None]),
     }
-    return rule.rule(Stack(("a", "b", "c"), PARTIES.posteriors(X), further))[0]
+    return rule.rule(Stack(("a", "b", "c"), posteriors, further))[0]
 
 
 def test_the_posterior_has_the_least_log_loss_and_exact_odds_give_it() -> None:

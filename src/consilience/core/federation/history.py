@@ -102,8 +102,8 @@ class History:
         names = list(dict.fromkeys(key for given in last.values() for key in given))
         shown = [name for name in names if name not in _ASIDE and not name.endswith(_OWN)]
         if not shown:
-            why = "the parties hold no test data"
-            if refused := [d.detail for d in self.failures if d.tasks in bookkeeping_tasks()]:
+            why, aside = "the parties hold no test data", bookkeeping_tasks()
+            if refused := [d.detail for d in self.failures if d.tasks in aside]:
                 why = f"no metrics left the parties, first: {refused[0]}"
             said = f"{len(self.rounds)} rounds, nothing measured: {why}"
             return visible("\n".join([said, *self._left_out(), *self._noted()]))

@@ -28,6 +28,8 @@ TaskGroup = Literal["predictions", "parameters", "models", "others"]
 HEADERS = "consilience.headers"
 """Group of entry points of headers of requests."""
 
+_TASKS = "consilience.tasks."
+
 
 def load_registered(allow: Collection[str] | None = None) -> None:
     """Import the messages that packages register: headers of requests, and tasks.
@@ -43,10 +45,15 @@ def load_registered(allow: Collection[str] | None = None) -> None:
     """
     for name in registered_names(HEADERS):
         registered_object(HEADERS, name)
-    for group in get_args(TaskGroup):
-        for name in registered_names(entries := f"consilience.tasks.{group}"):
-            if allow is None or group in allow or name in allow:
-                registered_object(entries, name)
+    for group, name in registered_tasks():
+        if allow is None or group in allow or name in allow:
+            registered_object(_TASKS + group, name)
+
+
+def registered_tasks() -> list[tuple[str, str]]:
+    """List the tasks that packages register, without importing them: pairs of a group and a name."""
+    groups = get_args(TaskGroup)
+    return [(group, name) for group in groups for name in registered_names(_TASKS + group)]
 
 
 @dataclass_transform(frozen_default=True, eq_default=False, kw_only_default=True)

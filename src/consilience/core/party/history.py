@@ -28,15 +28,15 @@ class TaskHistory:
 
     Args:
         agreement: the agreement that it joined.
-        public: the public rows that it holds; ``None`` for none.
+        public: the public rows that it holds.
 
     Attributes:
         digest: SHA-256 in hexadecimal digits.
     """
 
-    def __init__(self, agreement: Agreement, public: Public | None) -> None:
-        columns = "" if public is None else public.columns_key
-        self.digest = hashlib.sha256(encode([agreement]) + columns.encode()).hexdigest()
+    def __init__(self, agreement: Agreement, public: Public) -> None:
+        columns = public.columns_key.encode()
+        self.digest = hashlib.sha256(encode([agreement]) + columns).hexdigest()
         # A federation that is too large for secure sums compares no histories.
         self._recorded = bool(agreement.summed)
 

@@ -202,9 +202,9 @@ class OwnRows:
             return ""
         return hashlib.sha256(json.dumps(self.target_names).encode()).hexdigest()[:8]
 
-    def label_columns(self, agreement: Agreement | None) -> dict[str, int] | None:
+    def label_columns(self, agreement: Agreement) -> dict[str, int] | None:
         """Map each class, by the federation's name and the own one, to its column; ``None`` for values."""
-        if agreement is None or not agreement.classes:
+        if not agreement.classes:
             return None
         columns = {name: place for place, name in enumerate(agreement.classes)}
         own = label_names(list(self._aliases), where=self._where).tolist()

@@ -88,22 +88,21 @@ class Party:
         where = f"party {name!r}"
         if not isinstance(name, str) or not name:
             raise InvalidInput(f"a name is a text, and this is {name!r}", where="party")
-        if why := odd_name(str(name)):
+        if why := odd_name(name):
             raise InvalidInput(f"this is no name of a party: {why}", where=where[:100])
         check_number("calibration", calibration, at_least=0, below=1, where=where)
         check_choice("purpose", purpose, get_args(Purpose), where=where)
-        for name_of, given, kinds in (
-            ("outcome", outcome, Outcome | Classes),
-            ("rules", rules, PartyRules),
+        for argument, given, kinds, wanted in (
+            ("outcome", outcome, Outcome | Classes, "an Outcome or Classes"),
+            ("rules", rules, PartyRules, "PartyRules"),
         ):
             if given is not None and not isinstance(given, kinds):
-                wanted = "an Outcome or Classes" if name_of == "outcome" else "PartyRules"
                 raise InvalidInput(
-                    f"{name_of} is {type(given).__name__}", where=where, mend=f"Give {wanted}."
+                    f"{argument} is {type(given).__name__}", where=where, mend=f"Give {wanted}."
                 )
         coded = outcome if isinstance(outcome, Outcome) else None
         kind = kind_told_by(model, () if y is None else y) if coded is None else "classification"
-        self.name, self._purpose = str(name), purpose
+        self.name, self._purpose = str(name), purpose  # numpy's strings are texts too
         self.prototype: Learner = suited_to(as_learner(model, kind=kind), coded)
         self.rules = PartyRules() if rules is None else rules
         self.rows = OwnRows(
@@ -199,7 +198,7 @@ class Party:
     def check_public(self, public: Public) -> None:
         """Raise ``InvalidInput`` unless the party takes public rows, and these look like its own rows."""
         self.rules.public.check_sent(self.name)
-        self._apart(self._read_by(public))
+        self._apart(self._read_by_checked(public))
 
     def take_public(self, public: Public) -> None:
         """Take public rows that the coordinator sends, once they look like its own rows."""
@@ -212,15 +211,17 @@ class Party:
         Raises:
             InvalidInput: they have other columns, or do not look alike.
         """
-        discreet, redact = self.outbox.discreet, self.rules.redact_errors
-        self.hold_public(self.rows.read_by(public, discreet=discreet, redact=redact))
+        self.hold_public(self._read_by(public))
 
     def _read_by(self, public: Public) -> Public:
-        """Read the private rows by the columns of public rows, which are no copies and no crowd."""
+        """Read the private rows by the columns of public rows, and return these rows."""
         discreet, redact = self.outbox.discreet, self.rules.redact_errors
-        public = self.rows.read_by(public, discreet=discreet, redact=redact)
-        sent = self.rules.public.most_bytes > 0
-        if len(public) and sent and self.rows.comparison.crowded(public):
+        return self.rows.read_by(public, discreet=discreet, redact=redact)
+
+    def _read_by_checked(self, public: Public) -> Public:
+        """Read the private rows like :meth:`_read_by`, and refuse sent rows that are crowded together."""
+        public = self._read_by(public)
+        if len(public) and self.rules.public.sent and self.rows.comparison.crowded(public):
             raise InvalidInput(
                 "most public rows are copies of one another, or lie around one point",
                 where=f"party {self.name!r}",
@@ -264,14 +265,14 @@ class Party:
         discreet, overlap = self.outbox.discreet, self.rules.public.overlap
         if self.public is not None and self.rules.public.encoder is not None:
             self.hold_public(self.public.with_encoder(self.rules.public.encoder))
-        sent = self.rules.public.most_bytes > 0
+        sent = self.rules.public.sent
         joining = Joining(self.name, agreement, self.rows, self.frozen, sent, discreet)
         self.hold_public(public := joining.check(self.public))
         if discreet and (lacking := sorted(set(self.rows.declared) - set(agreement.classes))):
             raise InvalidInput(
                 f"class {lacking[0]!r} was not agreed on", where=f"party {self.name!r}"
             )
-        self.hold_public(public := self._read_by(public))
+        self.hold_public(public := self._read_by_checked(public))
         # A function of parts, and no method: the trainer would keep the party in memory.
         make = partial(_untrained, self.prototype, self.rows, agreement)
         learner = make()

@@ -36,9 +36,14 @@ class PublicRules:
         if self.encoder is not None:
             object.__setattr__(self, "encoder", find_encoder(self.encoder))
 
+    @property
+    def sent(self) -> bool:
+        """Whether the coordinator may send public rows."""
+        return self.most_bytes > 0
+
     def check_sent(self, party: str) -> None:
         """Raise ``InvalidInput`` if a party takes no public rows from the coordinator."""
-        if not self.most_bytes:
+        if not self.sent:
             raise InvalidInput(
                 "it has public rows of its own, and takes no others",
                 where=f"party {party!r}",

@@ -196,10 +196,8 @@ class Checkpoints:
             return False
         kept = self._network.gather(Checkpoint(round=round, previous=self._last))
         # When checkpoints fall is chance; the ledger is of what the protocol did.
-        sent = self._network.deliveries
-        sent[:] = [
-            one for one in sent if one.tasks not in tasks_of("checkpoint") or one.status != "ok"
-        ]
+        sent, writing = self._network.deliveries, tasks_of("checkpoint")
+        sent[:] = [one for one in sent if one.tasks not in writing or one.status != "ok"]
         self._saved_at = time.perf_counter()
         self._cost = self._saved_at - now
         if kept.missing:  # they keep the checkpoint before the last one, to go back to

@@ -18,7 +18,6 @@ from consilience.core.errors import InvalidInput, KnowledgeRefused, RunFailed
 from consilience.core.learners import as_learner
 from consilience.core.learners.base import Learner
 from consilience.core.validation.arrays import Array
-from consilience.methods.functional_boosting.ensemble_weights import negligible
 from consilience.methods.functional_boosting.losses import on_simplex
 from consilience.models.files.store import write_model
 from consilience.models.files.transfer import TRUSTED, pack, unpack
@@ -158,11 +157,6 @@ class WeightedEnsemble:
     def taken(self, kept: Iterable[int]) -> WeightedEnsemble:
         """Return the sum of the terms at these positions."""
         return self._with(kept, self.weights)
-
-    def pruned(self, tolerance: float) -> WeightedEnsemble:
-        """Leave out the terms of :func:`~.ensemble_weights.negligible` weight; one stays in any case."""
-        kept = np.flatnonzero(~negligible(self.weights, tolerance))
-        return self.taken(kept if len(kept) else [0])
 
     def _with(self, kept: Iterable[int], weights: Array) -> WeightedEnsemble:
         kept = [int(i) for i in kept]

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, get_args
 from pydantic import AfterValidator, Field, PlainValidator
 
 from consilience.core.errors import InvalidInput, KnowledgeRefused, nearest
-from consilience.core.messages.message import TaskGroup
+from consilience.core.messages.message import TaskGroup, registered_tasks
 from consilience.core.messages.replies import Metrics
 from consilience.core.numerics.coarse_ratios import Coarseness
 from consilience.core.numerics.randomness import NoiseSource, SystemNoise
@@ -143,8 +143,9 @@ class Limits(PrivacyLimits):
                 where="limits.density_ratios",
                 mend="Write a table [limits.density_ratios]; left empty, it has the usual settings.",
             )
-        named = set(self.allow).difference(GROUPS)
-        known = {*GROUPS, *(task_types() if named else ())}
+        # A site imports only what its limits allow, so that names are looked up before anything is imported.
+        registered = {name for _, name in registered_tasks()}
+        known = {*GROUPS, *registered, *task_types(registered=False)}
         for name in self.allow:
             if name not in known:
                 raise InvalidInput(
@@ -154,7 +155,9 @@ class Limits(PrivacyLimits):
                 )
         if self.protocols is None:
             return
-        protocols = {task.protocol for task in task_types().values() if task.protocol}
+        protocols = {task.protocol for task in self.tasks().values() if task.protocol}
+        if not protocols.issuperset(self.protocols):
+            protocols = {task.protocol for task in task_types().values() if task.protocol}
         for name in self.protocols:
             if name not in protocols:
                 raise InvalidInput(

@@ -259,7 +259,7 @@ class PartySite:
     def _supply(self, party: Party, digest: str) -> None:
         """Have a party without public rows of its own hold those of a digest, if they were sent to it."""
         held = party.public is not None and party.public.key == digest
-        if not party.rules.public.most_bytes or held:
+        if not party.rules.public.sent or held:
             return
         none = Public.none()
         party.hold_public(none if digest == none.key else read_public(self._state.home, digest))
