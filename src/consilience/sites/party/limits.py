@@ -144,8 +144,7 @@ class Limits(PrivacyLimits):
                 mend="Write a table [limits.density_ratios]; left empty, it has the usual settings.",
             )
         # A site imports only what its limits allow, so that names are looked up before anything is imported.
-        registered = {name for _, name in registered_tasks()}
-        known = {*GROUPS, *registered, *task_types(registered=False)}
+        known = {*GROUPS, *(task for _, task in registered_tasks()), *task_types(registered=False)}
         for name in self.allow:
             if name not in known:
                 raise InvalidInput(
