@@ -27,7 +27,8 @@ from rivals import digest
 
 from consilience import Federation, Frozen, Party, PrivateTable, ensemble_distillation
 from consilience.core.aggregation import AGGREGATORS
-from consilience.core.metrics.metrics import classification_metrics, row_losses
+from consilience.core.metrics.metrics import metrics_of
+from consilience.core.numerics.losses import row_losses
 from consilience.core.numerics.randomness import stream
 from consilience.core.protocols import local_only
 from consilience.lab.data import load
@@ -202,8 +203,8 @@ def measured(said: np.ndarray, hospital: str, metric: str) -> str:
     parts = [(outputs(one[mark]), targets()[mark]) for one, mark in zip(said, marks, strict=True)]
     if metric == "ece":  # of all seeds at once: few rows have a large error by chance
         P, T = (np.concatenate(side) for side in zip(*parts, strict=True))
-        return f"{classification_metrics(P, T)['ece']:.3f}"
-    values = np.array([classification_metrics(*part).get(metric, np.nan) for part in parts])
+        return f"{metrics_of(P, T)['ece']:.3f}"
+    values = np.array([metrics_of(*part).get(metric, np.nan) for part in parts])
     if np.isnan(values).any():  # a seed without healthy patients
         return "–"
     spread = f" ± {values.std(ddof=1):.3f}" if metric == "auc" and len(values) > 1 else ""

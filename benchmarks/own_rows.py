@@ -29,7 +29,7 @@ from sklearn import datasets
 
 from consilience import Federation, auto, ensemble_distillation
 from consilience.core.errors import InvalidInput
-from consilience.core.metrics.metrics import row_losses
+from consilience.core.numerics.losses import row_losses
 from consilience.core.party.mixed_model import MixedModel
 from consilience.core.party.party import Party
 from consilience.lab.experiments import gather, parse_spec

@@ -36,8 +36,9 @@ import consilience
 from consilience import ensemble_distillation
 from consilience.core.aggregation import AGGREGATORS, Aggregator, density_ratio, suwa
 from consilience.core.federation.federation import federation_over
-from consilience.core.metrics.metrics import classification_metrics, log_losses, regression_metrics
+from consilience.core.metrics.metrics import metrics_of
 from consilience.core.networks import LocalNetwork
+from consilience.core.numerics.losses import log_losses
 from consilience.core.party.mixed_model import MixedModel
 from consilience.core.party.trainer import Trainer
 from consilience.core.protocols import local_only
@@ -393,7 +394,7 @@ def trial(
     y = setup.labels(setup.dataset.y_test)
     values = setup.dataset.classes is None
     targets = y.reshape(len(y), -1) if values else (y[:, None] == np.asarray(classes)).astype(float)
-    measure = regression_metrics if values else classification_metrics
+    measure = partial(metrics_of, kind="regression" if values else "classification")
     losses = _losses(targets, values)
     found: dict[str, list[float]] = {}
     for mine, before, taught, own in zip(

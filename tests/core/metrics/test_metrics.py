@@ -5,11 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from consilience.core.metrics.metrics import (
-    area_under_curve,
-    classification_metrics,
-    regression_metrics,
-)
+from consilience.core.metrics.metrics import area_under_curve, metrics_of
 
 SAID = np.array([[0.9, 0.1], [0.6, 0.4], [0.3, 0.7], [0.2, 0.8]])
 TRUE = np.eye(2)[[0, 1, 1, 0]]
@@ -24,7 +20,7 @@ def test_all_rows_and_own_rows_by_hand() -> None:
     Of rows of class 1, at 0.4 and 0.7, and class 0, at 0.1 and 0.8, two of four pairs are in order; of own
     rows, class 0 lies at 0.1 alone, below both.
     """
-    found = classification_metrics(SAID, TRUE, np.array([2.0, 1.0, 1.0, 0.0]))
+    found = metrics_of(SAID, TRUE, np.array([2.0, 1.0, 1.0, 0.0]))
     expected = {
         "accuracy": 0.5,
         "accuracy_own": 0.75,
@@ -47,23 +43,26 @@ def test_all_rows_and_own_rows_by_hand() -> None:
 def test_rows_of_one_bin_make_up_for_one_another() -> None:
     """Four rows at 0.75, three of them right: accuracy is the mean probability, and the error is 0."""
     said = np.tile([0.75, 0.25], (4, 1))
-    assert classification_metrics(said, np.eye(2)[[0, 0, 0, 1]])["ece"] == pytest.approx(0)
-    assert classification_metrics(said, np.eye(2)[[1, 1, 1, 1]])["ece"] == pytest.approx(0.75)
+    assert metrics_of(said, np.eye(2)[[0, 0, 0, 1]])["ece"] == pytest.approx(0)
+    assert metrics_of(said, np.eye(2)[[1, 1, 1, 1]])["ece"] == pytest.approx(0.75)
 
 
 def test_a_probability_of_one_has_a_bin() -> None:
-    assert classification_metrics(np.eye(2), np.eye(2))["ece"] == 0
+    assert metrics_of(np.eye(2), np.eye(2))["ece"] == 0
 
 
 def test_one_class_has_no_curve_and_no_own_rows_no_metrics() -> None:
-    found = classification_metrics(SAID[:1], TRUE[:1], np.zeros(1))
+    found = metrics_of(SAID[:1], TRUE[:1], np.zeros(1))
     assert set(found) == {"accuracy", "log_loss", "balanced_accuracy", "ece", "brier"}
 
 
 def test_values_by_hand() -> None:
     """Errors 1 and 4; of own rows, 3 to 1, (3 + 4)/4. Targets 0 and 4 vary by 4; by weight by (3·1 + 9)/4."""
-    found = regression_metrics(
-        np.array([[1.0], [2.0]]), np.array([[0.0], [4.0]]), np.array([3.0, 1.0])
+    found = metrics_of(
+        np.array([[1.0], [2.0]]),
+        np.array([[0.0], [4.0]]),
+        np.array([3.0, 1.0]),
+        kind="regression",
     )
     expected = {"mse": 2.5, "mse_own": 1.75, "r2": 1 - 2.5 / 4, "r2_own": 1 - 1.75 / 3}
     assert found == pytest.approx(expected)
@@ -82,7 +81,7 @@ def test_the_curve_is_that_of_scikit_learn() -> None:
 
 def test_of_more_classes_the_brier_score_is_the_whole_squared_distance() -> None:
     """(0.5, 0.3, 0.2) against the first class: 0.25 + 0.09 + 0.04."""
-    found = classification_metrics(np.array([[0.5, 0.3, 0.2]]), np.eye(3)[:1])
+    found = metrics_of(np.array([[0.5, 0.3, 0.2]]), np.eye(3)[:1])
     assert found["brier"] == pytest.approx(0.38)
 
 
@@ -90,5 +89,5 @@ def test_rounding_takes_no_metric_out_of_its_range() -> None:
     targets = np.eye(3)[np.arange(300) % 3]
     for seed in range(200):
         weights = np.random.default_rng(seed).random(300)
-        found = classification_metrics(targets, targets, weights)
+        found = metrics_of(targets, targets, weights)
         assert 1 - 1e-9 < found["accuracy_own"] <= 1

@@ -18,8 +18,8 @@ from consilience.core.errors import InvalidInput
 from consilience.core.federation.federation import federation_over
 from consilience.core.federation.history import History
 from consilience.core.messages.schema import Public
-from consilience.core.metrics.metrics import row_losses
 from consilience.core.networks import LocalNetwork, ProcessNetwork
+from consilience.core.numerics.losses import row_losses
 from consilience.core.numerics.outcomes import Classes
 from consilience.core.party.mixed_model import Choice, MixedModel, OwnRegion, class_odds
 from consilience.core.party.personalizer import Purpose, stands_still, surely_best, surely_lower

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from consilience.core.errors import InvalidInput
-from consilience.core.metrics.metrics import outcome_metrics, outcome_scores
+from consilience.core.metrics.metrics import metrics_of, outcome_scores
 from consilience.core.numerics.outcomes import outcome_of
 from consilience.lab.config.party_sections import OutcomeSpec
 from consilience.tables.outcomes.quantiles import Quantiles
@@ -92,7 +92,7 @@ def test_the_log_loss_does_not_ask_for_the_tail_of_kaplan_meier():
     stays = np.array([[1, 0, 0], [0, 0, 1], [0, 0, 1], [0, 1, 0.0]])
     like_others = np.array([[1, 0, 0], [0, 1, 0], [0, 1, 0], [0, 1, 0.0]])
     one, other = (
-        outcome_metrics(Survival([1, 3]), said, y)["log_loss"] for said in (stays, like_others)
+        metrics_of(said, y, outcome=Survival([1, 3]))["log_loss"] for said in (stays, like_others)
     )
     assert one == other == 0
 
@@ -141,7 +141,7 @@ def test_a_row_of_weight_two_is_two_rows(drawn):
 def test_own_rows_are_measured_apart(drawn):
     y, outputs = drawn
     own = (np.arange(300) < 100).astype(float)
-    found = outcome_metrics(Survival([2, 4, 9]), outputs, y, own)
+    found = metrics_of(outputs, y, own, outcome=Survival([2, 4, 9]))
     assert set(found) == {
         name + side for name in ("ibs", "log_loss", "harrell_c", "uno_c") for side in ("", "_own")
     }
@@ -164,7 +164,7 @@ def test_quantiles_are_read_between_the_edges():
 def test_metrics_of_quantiles_by_hand():
     lengths = Quantiles([0, 10, 20], [0.1, 0.9])
     outputs = np.array([[0.5, 0.5]] * 2)  # quantiles 2 and 18
-    found = outcome_metrics(lengths, outputs, np.array([4, 19.0]))
+    found = metrics_of(outputs, np.array([4, 19.0]), outcome=lengths)
     # 4: 0.1 · 2 and 0.1 · 14, 19: 0.1 · 17 and 0.9 · 1; their means 0.8 and 1.3
     assert found["pinball"] == pytest.approx(1.05)
     assert (found["coverage"], found["width"]) == (0.5, 16)

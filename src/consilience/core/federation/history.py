@@ -10,28 +10,15 @@ import numpy as np
 from consilience.core.errors import InvalidInput, nearest, visible
 from consilience.core.learners import Model
 from consilience.core.messages.replies import Metrics
+from consilience.core.metrics.metrics import OWN, find_metric, sign_of
 from consilience.core.networks import Delivery
 from consilience.core.protocols import Round
 from consilience.core.tasks.base import bookkeeping_tasks
 from consilience.core.validation.arrays import Array
 from consilience.core.validation.printing import prints_no_rows
 
-MAIN_METRICS = ("accuracy", "mse", "ibs", "pinball", "hamming_loss")
-"""The metric that counts by default: the first of these that is measured."""
-
-SMALLER_IS_BETTER = frozenset(
-    {"mse", "log_loss", "ece", "brier", "ibs", "pinball", "width", "hamming_loss"}
-)
-"""Metrics that are better when smaller; of own rows too."""
-
-_OWN = "_own"
 _SHOWN = 0.001
 """Differences that three digits show."""
-_ASIDE = frozenset({"balanced_accuracy", "ece", "brier", "average_precision", "uno_c", "width"}) | {
-    "macro_average_precision",
-    "subset_accuracy",
-}
-"""Metrics that a printed history leaves out; :meth:`History.metric` has them."""
 
 
 @prints_no_rows
@@ -99,8 +86,9 @@ class History:
         alone. Where all test rows are own rows there is one figure for both.
         """
         last = self.metrics[-1] if self.metrics else {}
-        names = list(dict.fromkeys(key for given in last.values() for key in given))
-        shown = [name for name in names if name not in _ASIDE and not name.endswith(_OWN)]
+        names = dict.fromkeys(key for given in last.values() for key in given)
+        everyones = {name: find_metric(name) for name in names if not name.endswith(OWN)}
+        shown = [name for name, metric in everyones.items() if metric is None or metric.printed]
         if not shown:
             why, aside = "the parties hold no test data", bookkeeping_tasks()
             if refused := [d.detail for d in self.failures if d.tasks in aside]:
@@ -108,9 +96,9 @@ class History:
             said = f"{len(self.rounds)} rounds, nothing measured: {why}"
             return visible("\n".join([said, *self._left_out(), *self._noted()]))
         ends = [given for row in (self.metrics[0], last) for given in row.values()]
-        pairs = [(given.get(n), given.get(n + _OWN)) for given in ends for n in shown]
-        sides = {"own rows": _OWN, "everyone's rows": ""}
-        if all(own is None or everyones == own for everyones, own in pairs):
+        pairs = [(given.get(n), given.get(n + OWN)) for given in ends for n in shown]
+        sides = {"own rows": OWN, "everyone's rows": ""}
+        if all(own is None or every == own for every, own in pairs):
             sides = {"all test rows": ""}
         width = max(len(party) for party in ("party", *last))
         first, second = " " * width, f"{'party':<{width}}"
@@ -138,7 +126,7 @@ class History:
         """Yield a line for every metric in which parties end worse than alone on their own rows."""
         first, last = self.metrics[0], self.metrics[-1]
         for name in names:
-            sign, own = -1 if name in SMALLER_IS_BETTER else 1, name + _OWN
+            sign, own = sign_of(name), name + OWN
             both = sorted(
                 p for p in first.keys() & last.keys() if own in first[p] and own in last[p]
             )

@@ -38,6 +38,7 @@ from consilience.core.messages.schema import (
 )
 from consilience.core.messages.scores import RowCount
 from consilience.core.messages.sums import Sum, Weights, party_weights, weighted_sum
+from consilience.core.metrics.metrics import find_metric
 from consilience.core.numerics.outcomes import outcome_of
 from consilience.core.validation.arrays import Array
 from consilience.core.validation.labels import Kind
@@ -47,37 +48,6 @@ _MOST_METRICS = 100
 
 _MOST_PUBLIC = 10
 """Sets of public rows that a party may say it holds."""
-
-METRICS: Mapping[str, Mapping[str, tuple[float, float]]] = {
-    "classification": {
-        "accuracy": (0.0, 1.0),
-        "balanced_accuracy": (0.0, 1.0),
-        "log_loss": (0.0, LARGEST),
-        "ece": (0.0, 1.0),
-        "brier": (0.0, 2.0),
-        "auc": (0.0, 1.0),
-        "average_precision": (0.0, 1.0),
-    },
-    "regression": {"mse": (0.0, LARGEST**2), "r2": (-(LARGEST**2), 1.0)},
-    "outcomes": {
-        "log_loss": (0.0, LARGEST),
-        "harrell_c": (0.0, 1.0),
-        "uno_c": (0.0, 1.0),
-        "ibs": (0.0, LARGEST),
-        "pinball": (0.0, LARGEST),
-        "coverage": (0.0, 1.0),
-        "width": (0.0, LARGEST),
-        "macro_auc": (0.0, 1.0),
-        "macro_average_precision": (0.0, 1.0),
-        "hamming_loss": (0.0, 1.0),
-        "subset_accuracy": (0.0, 1.0),
-    },
-}
-"""Metrics that parties measure, over own rows too, with their ranges; others, a protocol's own, lie within
-``LARGEST``."""
-
-BOUNDS = {name: bounds for measured in METRICS.values() for name, bounds in measured.items()}
-"""Metric to its range, whatever is predicted."""
 
 
 @message
@@ -267,7 +237,9 @@ class Metrics(Reply, privacy="measured"):
             raise KnowledgeRefused("more metrics than there can be", where=self.party)
         check_names(*self.values, where=self.party)
         for name, value in self.values.items():
-            low, high = BOUNDS.get(name.removesuffix("_own"), (-LARGEST, LARGEST))
+            # A metric that no package here has, such as a protocol's own, lies within LARGEST.
+            metric = find_metric(name)
+            low, high = (-LARGEST, LARGEST) if metric is None else (metric.low, metric.high)
             if not low <= value <= high:  # nor is NaN
                 raise KnowledgeRefused(f"metric {name} is {value!r}", where=self.party)
 

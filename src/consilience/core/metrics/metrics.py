@@ -6,23 +6,28 @@ computed twice: under its name with equal weights, and with the suffix ``_own`` 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
 
 from consilience.core.errors import InvalidInput
-from consilience.core.messages.replies import BOUNDS
+from consilience.core.messages.schema import LARGEST
+from consilience.core.metrics.base import Metric, Scored
 from consilience.core.metrics.ranking import area_under_curve, average_precision
-from consilience.core.numerics.outcomes import LEAST_LIKELIHOOD, Outcome
+from consilience.core.numerics.outcomes import Outcome
+from consilience.core.registry import registered_names, registered_object
 from consilience.core.validation.arrays import Array, read_only, unmasked
 from consilience.core.validation.labels import Kind
 
 BINS = 15
 """Bins of equal width that the calibration error sorts rows into, by their top probability."""
 
-_ROUNDING = 1e-9
-"""Distance from the end of a metric's range that rounding explains."""
+OWN = "_own"
+"""Suffix of a metric's name, if the metric is over a party's own test rows."""
+
+_GROUP = "consilience.metrics."
 
 
 def own_weights(given: Any, y: Array, classes: tuple[str, ...], *, where: str) -> Array:
@@ -60,113 +65,196 @@ def own_weights(given: Any, y: Array, classes: tuple[str, ...], *, where: str) -
     return read_only(weights.astype(np.float64))
 
 
+def _accuracy(scored: Scored, weights: Array) -> float:
+    """Share of the rows whose most probable class is the true one."""
+    return float(np.bincount(scored.truth, weights * scored.right).sum() / weights.sum())
+
+
+def _log_loss(scored: Scored, weights: Array) -> float:
+    """Mean log loss in nats."""
+    return float(weights @ scored.losses / weights.sum())
+
+
+def _balanced_accuracy(scored: Scored, weights: Array) -> float:
+    """Mean, over the classes that occur, of the share of their rows that are right."""
+    held = np.bincount(scored.truth, weights)
+    hits = np.bincount(scored.truth, weights * scored.right)
+    return float((hits[held > 0] / held[held > 0]).mean())
+
+
+def _calibration_error(scored: Scored, weights: Array) -> float:
+    """Mean, over rows, of the distance between accuracy and mean top probability in their bin."""
+    top = scored.outputs.max(axis=1).astype(np.float64)
+    bins = np.minimum(np.nan_to_num(top) * BINS, BINS - 1).astype(np.int64)
+    gaps = scored.right - top
+    return float(np.abs(np.bincount(bins, weights * gaps)).sum() / weights.sum())
+
+
+def _brier(scored: Scored, weights: Array) -> float:
+    """Mean squared distance from the truth; of two classes in the probability of either."""
+    two = scored.targets.shape[1] == 2
+    squares = ((scored.outputs - scored.targets) ** 2).sum(axis=1) / (2 if two else 1)
+    return float(weights @ squares / weights.sum())
+
+
+def _auc(scored: Scored, weights: Array) -> float | None:
+    """Area under the ROC curve of two classes that both occur."""
+    if not _ranked(scored, weights):
+        return None
+    return area_under_curve(scored.outputs[:, 1], scored.truth == 1, weights)
+
+
+def _average_precision(scored: Scored, weights: Array) -> float | None:
+    """Mean of the area under precision against recall of two classes that both occur."""
+    if not _ranked(scored, weights):
+        return None
+    outputs, truth = scored.outputs, scored.truth
+    return sum(average_precision(outputs[:, c], truth == c, weights) for c in (0, 1)) / 2
+
+
+def _ranked(scored: Scored, weights: Array) -> bool:
+    sides = (weights[scored.truth == c].any() for c in (0, 1))
+    return scored.targets.shape[1] == 2 and all(sides)
+
+
+def _squared_error(scored: Scored, weights: Array) -> float:
+    """Mean squared error."""
+    errors = ((scored.outputs - scored.targets) ** 2).mean(axis=1)
+    return float(weights / weights.sum() @ errors)
+
+
+def _r2(scored: Scored, weights: Array) -> float:
+    """Share of the variance that is explained; 0 if all targets are one."""
+    share, targets = weights / weights.sum(), scored.targets
+    spread = (share @ (targets - share @ targets) ** 2).mean()
+    return 1 - _squared_error(scored, weights) / spread if spread else 0.0
+
+
+# Order of the figures in histories and reports. Brier 1950, "Verification of forecasts expressed in terms of
+# probability"; Guo et al. 2017, "On calibration of modern neural networks", equation 3, for ece.
+_CORE: Mapping[str, tuple[Metric, ...]] = {
+    "classification": (
+        Metric("accuracy", _accuracy, main=True),
+        Metric("log_loss", _log_loss, high=LARGEST, larger_is_better=False),
+        Metric("balanced_accuracy", _balanced_accuracy, printed=False),
+        Metric(
+            "ece",
+            _calibration_error,
+            label="calibration error",
+            larger_is_better=False,
+            printed=False,
+        ),
+        Metric(
+            "brier", _brier, high=2.0, label="Brier score", larger_is_better=False, printed=False
+        ),
+        Metric("auc", _auc, label="AUC"),
+        Metric("average_precision", _average_precision, printed=False),
+    ),
+    "regression": (
+        Metric(
+            "mse", _squared_error, high=LARGEST**2, label="MSE", larger_is_better=False, main=True
+        ),
+        Metric("r2", _r2, low=-(LARGEST**2), label="R²"),
+    ),
+    "outcomes": (),
+}
+
+
+@cache
+def metrics_for(group: str) -> tuple[Metric, ...]:
+    """Import the metrics of a group: core's, then those that packages register, by name.
+
+    Args:
+        group: ``"classification"``, ``"regression"`` or ``"outcomes"``.
+    """
+    return (*_CORE[group], *(_registered(group, name) for name in registered_names(_GROUP + group)))
+
+
+@cache
+def find_metric(name: str) -> Metric | None:
+    """Find a metric, and import its package; ``None`` for a name that no package here has.
+
+    Args:
+        name: name of the metric, with ``_own`` or without.
+    """
+    name = name.removesuffix(OWN)
+    for group, metrics in _CORE.items():
+        if found := [metric for metric in metrics if metric.name == name]:
+            return found[0]
+        if name in registered_names(_GROUP + group):
+            return _registered(group, name)
+    return None
+
+
+def metric_names() -> list[str]:
+    """List the names of all metrics, sorted, without importing packages."""
+    core = {metric.name for metrics in _CORE.values() for metric in metrics}
+    return sorted(core.union(*(registered_names(_GROUP + group) for group in _CORE)))
+
+
+def main_metric(names: Iterable[str]) -> str | None:
+    """Return the first of these names that is a main metric; ``None`` if none is."""
+    return next((name for name in names if (one := find_metric(name)) and one.main), None)
+
+
+def sign_of(name: str) -> int:
+    """Return 1 for a metric of which larger is better, or that is not known here, and -1 for another."""
+    found = find_metric(name)
+    return 1 if found is None or found.larger_is_better else -1
+
+
+def _registered(group: str, name: str) -> Metric:
+    found = registered_object(_GROUP + group, name)
+    if not isinstance(found, Metric) or found.name != name:
+        raise InvalidInput(
+            f"it is {found!r}",
+            where=f"entry point {name} of {_GROUP}{group}",
+            mend=f"Name a Metric whose name is {name!r}.",
+        )
+    return found
+
+
 def metrics_of(
-    outputs: Array, truth: Array, own: Array, *, kind: Kind, outcome: Outcome | None
+    outputs: Array,
+    truth: Array,
+    own: Array | None = None,
+    *,
+    kind: Kind = "classification",
+    outcome: Outcome | None = None,
 ) -> dict[str, float]:
     """Compute the metrics of predictions of classes, of values, or of an outcome.
 
     Args:
         outputs: predictions, shape ``(n, n_outputs)``.
-        truth: rows of outputs, shape ``(n, n_outputs)``; of an outcome, values as it has them.
-        own: weights of the rows as own rows, as of :func:`classification_metrics`.
+        truth: rows of outputs, shape ``(n, n_outputs)``; of an outcome, its targets, shape ``(n, ...)``.
+        own: weights of the rows as own rows, shape ``(n,)``, 0 or more; ``None`` for no metrics of own rows.
         kind: ``"classification"`` or ``"regression"``.
-        outcome: what is predicted, where that is neither a class nor a number.
+        outcome: what is predicted, if that is neither a class nor a number.
+
+    Returns:
+        Name to figure over all rows; with the suffix ``_own``, over own rows. A metric that is not defined
+        for the rows, such as the AUC of one class, is missing.
+
+    >>> metrics_of(np.array([[0.9, 0.1]]), np.eye(2)[:1])["accuracy"]
+    1.0
     """
     if outcome is not None:
-        return outcome_metrics(outcome, outputs, truth, own)
-    measure = regression_metrics if kind == "regression" else classification_metrics
-    return measure(outputs, truth, own)
-
-
-def classification_metrics(
-    outputs: Array, targets: Array, own: Array | None = None
-) -> dict[str, float]:
-    """Compute metrics of class probabilities; of two classes, ranks too.
-
-    ``accuracy``; ``log_loss`` in nats; ``balanced_accuracy``, the mean over the classes that occur of the
-    share of their rows that are right; ``ece``, the expected calibration error: the mean over rows of the
-    distance between accuracy and mean top probability in their bin, of :data:`BINS`; ``brier``, the Brier
-    score: the mean squared distance from the truth, of two classes in the probability of either. Where both
-    of two classes occur ``auc``, the area under the ROC curve, and ``average_precision``, the mean of both
-    classes' area under the curve of precision against recall.
-
-    Args:
-        outputs: probabilities, shape ``(n, n_classes)``.
-        targets: one-hot, shape ``(n, n_classes)``.
-        own: weights of the rows as own rows, shape ``(n,)``, 0 or more; ``None`` for no metrics of own rows.
-
-    Source:
-        Brier 1950, "Verification of forecasts expressed in terms of probability"; Guo et al. 2017,
-        "On calibration of modern neural networks", equation 3.
-    """
-    truth, rows = targets.argmax(axis=1), np.arange(len(targets))
-    right = (outputs.argmax(axis=1) == truth).astype(np.float64)
-    loss = log_losses(outputs, targets)
-    top = outputs.max(axis=1).astype(np.float64)
-    bins = np.minimum(np.nan_to_num(top) * BINS, BINS - 1).astype(np.int64)
-    gaps = right - top
-    two = targets.shape[1] == 2
-    squares = ((outputs - targets) ** 2).sum(axis=1) / (2 if two else 1)
+        return _both(partial(_outcome_metrics, outcome, outputs, truth), len(truth), own)
+    scored = Scored(outputs, truth)
 
     def weighted(weights: Array) -> dict[str, float]:
-        total = weights.sum()
-        held = np.bincount(truth, weights)
-        hits = np.bincount(truth, weights * right)
-        found = {
-            "accuracy": hits.sum() / total,
-            "log_loss": weights @ loss / total,
-            "balanced_accuracy": (hits[held > 0] / held[held > 0]).mean(),
-            "ece": np.abs(np.bincount(bins, weights * gaps)).sum() / total,
-            "brier": weights @ squares / total,
-        }
-        if two and weights[truth == 0].any() and weights[truth == 1].any():
-            found["auc"] = area_under_curve(outputs[rows, 1], truth == 1, weights)
-            sides = [average_precision(outputs[rows, c], truth == c, weights) for c in (0, 1)]
-            found["average_precision"] = sum(sides) / 2
-        return found
+        found = {one.name: one.compute(scored, weights) for one in metrics_for(kind) if one.compute}
+        return {name: value for name, value in found.items() if value is not None}
 
-    return _both(weighted, len(targets), own)
+    return _both(weighted, len(truth), own)
 
 
-def regression_metrics(
-    outputs: Array, targets: Array, own: Array | None = None
+def _outcome_metrics(
+    outcome: Outcome, outputs: Array, y: Array, weights: Array
 ) -> dict[str, float]:
-    """Compute the mean squared error and R², which is 0 where all targets are one.
-
-    Args:
-        outputs: values, shape ``(n, n_targets)``.
-        targets: values, shape ``(n, n_targets)``.
-        own: weights of the rows as own rows, as of :func:`classification_metrics`.
-    """
-    errors = ((outputs - targets) ** 2).mean(axis=1)
-
-    def weighted(weights: Array) -> dict[str, float]:
-        share = weights / weights.sum()
-        spread = (share @ (targets - share @ targets) ** 2).mean()
-        error = share @ errors
-        return {"mse": error, "r2": 1 - error / spread if spread else 0.0}
-
-    return _both(weighted, len(targets), own)
-
-
-def outcome_metrics(
-    outcome: Outcome, outputs: Array, y: Array, own: Array | None = None
-) -> dict[str, float]:
-    """Compute an outcome's metrics (:attr:`~consilience.core.numerics.outcomes.Outcome.metrics`).
-
-    Args:
-        outcome: the outcome.
-        outputs: probabilities of its bins, shape ``(n, n_bins)``.
-        y: its targets, shape ``(n, ...)``.
-        own: weights of the rows as own rows, as of :func:`classification_metrics`.
-    """
     scores = outcome_scores(outcome, outputs, y)
-
-    def weighted(weights: Array) -> dict[str, float]:
-        means = {name: weights @ values / weights.sum() for name, values in scores.items()}
-        return means | outcome.further(outputs, y, weights)
-
-    return _both(weighted, len(y), own)
+    means = {name: weights @ values / weights.sum() for name, values in scores.items()}
+    return means | outcome.further(outputs, y, weights)
 
 
 def outcome_scores(outcome: Outcome, outputs: Array, y: Array) -> dict[str, Array]:
@@ -193,48 +281,7 @@ def _both(
         for name, value in weighted(own).items():
             found[name].append(float(value))
     return {
-        name + suffix: _in_range(name, value)
+        name + suffix: value if (one := find_metric(name)) is None else one.in_range(value)
         for name, values in found.items()
-        for suffix, value in zip(("", "_own"), values, strict=False)
+        for suffix, value in zip(("", OWN), values, strict=False)
     }
-
-
-def _in_range(name: str, value: float) -> float:
-    """A metric at the end of its range where rounding alone has brought it beyond.
-
-    >>> _in_range("accuracy", 1.0000000000000002), _in_range("accuracy", 1.1)
-    (1.0, 1.1)
-    """
-    low, high = BOUNDS.get(name, (value, value))
-    nearest = min(max(value, low), high)
-    return nearest if abs(value - nearest) < _ROUNDING else value
-
-
-def log_losses(outputs: Array, targets: Array) -> Array:
-    """Compute the log loss of every row in nats, shape ``(n,)``.
-
-    Args:
-        outputs: probabilities, shape ``(n, n_classes)``.
-        targets: one-hot or soft, shape ``(n, n_classes)``.
-    """
-    likelihood = np.maximum(outputs.astype(np.float64), LEAST_LIKELIHOOD)
-    return np.asarray(-(targets * np.log(likelihood)).sum(axis=1))
-
-
-def row_losses(outputs: Array, targets: Array, kind: Kind, among: Array | None = None) -> Array:
-    """Compute the log loss in nats, or the squared error, of each row, shape ``(n,)``.
-
-    Args:
-        outputs: probabilities or values, shape ``(n, n_outputs)``.
-        targets: the same shape; probabilities may be soft.
-        kind: ``"classification"`` or ``"regression"``.
-        among: targets by whose spread several values are brought to one unit, shape ``(m, n_outputs)``;
-            ``None`` where they have one.
-    """
-    if kind == "classification":
-        return log_losses(outputs, targets)
-    if among is not None and targets.shape[1] > 1:
-        spread = among.std(axis=0)
-        unit = np.where(spread > 0, spread, 1.0)
-        outputs, targets = outputs / unit, targets / unit
-    return np.asarray(((outputs - targets) ** 2).sum(axis=1))

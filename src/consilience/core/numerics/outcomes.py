@@ -16,6 +16,7 @@ from typing import Any, ClassVar, TypeVar
 import numpy as np
 
 from consilience.core.errors import InvalidInput
+from consilience.core.numerics.losses import log_losses
 from consilience.core.registry import registered_names, registered_object
 from consilience.core.validation.arrays import Array, read_only
 from consilience.core.validation.numbers import check_number
@@ -25,10 +26,6 @@ MOST_EDGES = 200
 
 _KINDS = "consilience.outcomes"
 """Group of entry points that make outcomes of what their keys say."""
-
-LEAST_LIKELIHOOD = 1e-12
-"""Probabilities are raised to this before their logarithm is taken."""
-
 
 L = TypeVar("L")
 
@@ -149,8 +146,7 @@ class Outcome(ABC):
             targets: the same of targets, or of a teacher.
             y: what the targets were coded from, as of :meth:`read`; ``None`` for a teacher's.
         """
-        likelihood = np.maximum(outputs.astype(np.float64), LEAST_LIKELIHOOD)
-        return np.asarray(-(targets * np.log(likelihood)).sum(axis=1))
+        return log_losses(outputs, targets)
 
     def further(self, outputs: Array, y: Array, weights: Array) -> dict[str, float]:
         """Compute metrics that are no means of rows.

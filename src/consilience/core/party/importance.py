@@ -8,7 +8,7 @@ import numpy as np
 
 from consilience.core.errors import InvalidInput
 from consilience.core.learners import Learner
-from consilience.core.metrics.metrics import row_losses
+from consilience.core.numerics.losses import row_losses
 from consilience.core.party.personalizer import Lesson, surely_lower
 from consilience.core.validation.arrays import Array
 

@@ -21,7 +21,7 @@ from scipy.special import ndtr, stdtrit
 
 from consilience.core.errors import InvalidInput
 from consilience.core.learners import Learner
-from consilience.core.metrics.metrics import row_losses
+from consilience.core.numerics.losses import row_losses
 from consilience.core.numerics.outcomes import outcome_of
 from consilience.core.party.mixed_model import Choice, OwnRegion, class_odds
 from consilience.core.party.row_scores import Scores

@@ -41,7 +41,7 @@ from pydantic import ConfigDict, Field, field_validator, model_validator
 from consilience.core.aggregation import Aggregator
 from consilience.core.aggregation.guard import SecretLabels
 from consilience.core.errors import InvalidInput, nearest
-from consilience.core.messages.replies import METRICS
+from consilience.core.metrics.metrics import metric_names
 from consilience.core.party.personalizer import Purpose
 from consilience.core.protocols import PROTOCOLS, Protocol
 from consilience.core.protocols.rounds import SECURE
@@ -154,9 +154,8 @@ class Spec(Section):
     @field_validator("metric")
     @classmethod
     def _known_metric(cls, given: str | None) -> str | None:
-        metrics = {name for measured in METRICS.values() for name in measured}
-        if given is not None and given not in metrics:
-            raise ValueError(f"no metric is called {given!r}. {nearest(given, sorted(metrics))}")
+        if given is not None and given not in (names := metric_names()):
+            raise ValueError(f"no metric is called {given!r}. {nearest(given, names)}")
         return given
 
     @property

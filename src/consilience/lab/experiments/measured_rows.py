@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 import numpy as np
 
 from consilience.core.learners import Model
-from consilience.core.metrics.metrics import log_losses, outcome_scores
+from consilience.core.metrics.metrics import outcome_scores
+from consilience.core.numerics.losses import log_losses
 from consilience.core.numerics.outcomes import Outcome
 from consilience.core.validation.arrays import Array
 from consilience.lab.data import Dataset

@@ -21,12 +21,12 @@ from consilience.core.aggregation.guard import SecretLabels
 from consilience.core.errors import ConsilienceError, InvalidInput
 from consilience.core.federation.driver import CompletedRound, drive, total_rounds
 from consilience.core.federation.federation import Federation, federation_over
-from consilience.core.federation.history import MAIN_METRICS
 from consilience.core.files import inside, write_whole
 from consilience.core.learners import Model
 from consilience.core.messages.replies import Metrics
 from consilience.core.messages.schema import Public
 from consilience.core.messages.wire import decode, encode
+from consilience.core.metrics.metrics import main_metric
 from consilience.core.networks import Network, Population, ProcessNetwork, in_process_network
 from consilience.core.numerics.randomness import stream
 from consilience.core.party.mixed_model import MixedModel
@@ -387,11 +387,8 @@ def _restored(run: MethodRun, ledger: Ledger, federation: Federation) -> RoundSt
 
 def _mean_metric(spec: Spec, metrics: Mapping[str, Metrics]) -> float | None:
     """The mean over parties of the metric that counts, if any has it."""
-    names = MAIN_METRICS if spec.metric is None else (spec.metric,)
-    found = [
-        next((one.values[name] for name in names if name in one.values), np.nan)
-        for one in metrics.values()
-    ]
+    name = spec.metric or main_metric(name for one in metrics.values() for name in one.values)
+    found = [np.nan if name is None else one.values.get(name, np.nan) for one in metrics.values()]
     return float(np.nanmean(found)) if np.isfinite(found).any() else None
 
 

@@ -21,8 +21,9 @@ from consilience.core.federation.forming import check_classes_fixed, known_to_fe
 from consilience.core.files import write_folder
 from consilience.core.learners.sklearn.estimators import make_of
 from consilience.core.learners.sklearn.learner import SklearnLearner
-from consilience.core.messages.replies import METRICS, SharedModel
+from consilience.core.messages.replies import SharedModel
 from consilience.core.messages.schema import Agreement, Public
+from consilience.core.metrics.metrics import metrics_for
 from consilience.core.networks import Network, Population, in_process_network
 from consilience.core.party.party import Party
 from consilience.lab.config.experiment import Spec
@@ -228,7 +229,8 @@ def _check_methods(
     before, _ = formed(early)
     agreed, network = formed(parties) if late else (before, _)
     check_classes_fixed(agreed.classes, before.classes)
-    measured = METRICS[agreed.kind] if setup.outcome is None else setup.outcome.metrics
+    measured = [metric.name for metric in metrics_for(agreed.kind)]
+    measured = measured if setup.outcome is None else list(setup.outcome.metrics)
     if spec.metric is not None and spec.metric not in measured:
         raise InvalidInput(
             f"metric {spec.metric!r} is not one of {'this outcome' if setup.outcome else agreed.kind}",

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from consilience.core.errors import command
-from consilience.core.federation.history import SMALLER_IS_BETTER
+from consilience.core.metrics.metrics import sign_of
 from consilience.lab.report.gains import Gain
 from consilience.lab.report.results import Method, Results, Spread, number, words
 from consilience.lab.report.verdict import Verdict
@@ -24,7 +24,7 @@ def marked_best(values: Sequence[Spread | None], metric: str) -> list[bool]:
         values: ``None`` where it was not measured.
         metric: its name, with or without the suffix of own rows.
     """
-    sign = -1 if metric.removesuffix("_own") in SMALLER_IS_BETTER else 1
+    sign = sign_of(metric)
     known = [sign * value.mean for value in values if value is not None]
     best = [
         value is not None and number(value.mean) == number(sign * max(known)) for value in values
@@ -177,6 +177,6 @@ def _change(results: Results, label: str, gain: Gain, party: str) -> str:
     if after is None or party not in gain.by_party:
         return ""
     name = gain.metric.removesuffix("_own")
-    sign = -1 if name in SMALLER_IS_BETTER else 1
+    sign = sign_of(name)
     before = after.mean - sign * gain.by_party[party]
     return f"{words(name)} {number(before)} → {number(after.mean)}"

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import stdtrit
 
-from consilience.core.federation.history import SMALLER_IS_BETTER
+from consilience.core.metrics.metrics import sign_of
 from consilience.core.numerics.randomness import stream
 from consilience.core.validation.arrays import Array
 from consilience.core.validation.printing import prints_no_rows
@@ -205,7 +205,7 @@ def pair_of(
 
 def _gain(parties: Sequence[str], pair: _Pair, draws: Array | None) -> Gain:
     """The gain of a pair, given gains and figures alone in draws, ``(2, draws, parties)``."""
-    sign = -1 if pair.name in SMALLER_IS_BETTER else 1
+    sign = sign_of(pair.name)
     both = ~(np.isnan(pair.before) | np.isnan(pair.after))
     each = np.where(both, sign * (pair.after - pair.before), np.nan)
     by_seed, by_party = mean(each, 1), mean(each, 0)
@@ -283,7 +283,7 @@ def _draws(results: Results, pairs: Sequence[_Pair]) -> list[Array | None]:
                     if (id(scores), own) not in averages:
                         averages[id(scores), own] = _averages(counts, weights, scores, pair.name)
                 before, after = (averages[id(scores), own] for scores in pair.rows[seed])
-                gained = (after - before) * (-1 if pair.name in SMALLER_IS_BETTER else 1)
+                gained = (after - before) * sign_of(pair.name)
                 values[:, part] = gained, before
     return [None if values is None else mean(values, 2) for values in found]
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from consilience.core.errors import nearest
-from consilience.core.federation.history import MAIN_METRICS
+from consilience.core.metrics.metrics import find_metric, main_metric
 from consilience.core.party.personalizer import Purpose
 from consilience.core.validation.arrays import Array
 from consilience.core.validation.printing import prints_no_rows
@@ -58,13 +58,8 @@ def number(value: float) -> str:
 def words(metric: str) -> str:
     """A metric's name as a reader knows it."""
     name = metric.removesuffix("_own")
-    plain = {
-        "auc": "AUC", "mse": "MSE", "r2": "R²", "ece": "calibration error", "brier": "Brier score",
-        "ibs": "integrated Brier score", "harrell_c": "Harrell's C", "uno_c": "Uno's C",
-        "pinball": "pinball loss", "width": "width of the interval", "coverage": "share in the interval",
-        "hamming_loss": "Hamming loss", "macro_auc": "macro AUC",
-    }  # fmt: skip
-    text = plain.get(name, name.replace("_", " "))
+    known = find_metric(name)
+    text = known.label if known and known.label else name.replace("_", " ")
     return text if name == metric else f"{text}, own rows"
 
 
@@ -324,7 +319,7 @@ class Results:
     def metrics(self) -> tuple[str, ...]:
         """The metrics that were measured, the main one first."""
         found = dict.fromkeys(name for method in self.methods for name in method.scores)
-        main = [name for name in (self.spec.metric, *MAIN_METRICS) if name in found][:1]
+        main = [name for name in (self.spec.metric, main_metric(found)) if name in found][:1]
         main += [own for name in main if (own := f"{name}_own") in found]
         return (*main, *(name for name in found if name not in main))
 

@@ -16,7 +16,7 @@ from typing import Any
 
 from consilience.core.aggregation.base import GUARANTEE
 from consilience.core.aggregation.guard import excluded_in
-from consilience.core.federation.history import MAIN_METRICS
+from consilience.core.metrics.metrics import main_metric
 from consilience.core.tasks.base import task_types
 from consilience.lab.report.html import render
 from consilience.lab.runs.folder import CONFIGURATION as STORED
@@ -190,7 +190,7 @@ def read_facts(path: Path) -> Facts:
     """
     with closing(Ledger(path, read_only=True)) as ledger:
         names = {name for (name,) in ledger.read("SELECT DISTINCT name FROM metrics")}
-        metric = next((name for name in (*MAIN_METRICS, *sorted(names)) if name in names), "")
+        metric = main_metric(names) or min(names, default="")
         values: dict[str, list[tuple[int, float]]] = defaultdict(list)
         for round, party, value in ledger.read(
             "SELECT round, party, value FROM metrics WHERE name = ? AND value IS NOT NULL "

@@ -10,10 +10,25 @@ from typing import Any
 import numpy as np
 
 from consilience.core.errors import InvalidInput
+from consilience.core.messages.schema import LARGEST
+from consilience.core.metrics.base import Metric
 from consilience.core.numerics.outcomes import Outcome, numbered
 from consilience.core.validation.arrays import Array, read_only
 from consilience.core.validation.labels import one_hot
 from consilience.core.validation.numbers import check_number, numbers_only
+
+PINBALL = Metric(
+    "pinball", None, high=LARGEST, label="pinball loss", larger_is_better=False, main=True
+)
+COVERAGE = Metric("coverage", None, label="share in the interval")
+WIDTH = Metric(
+    "width",
+    None,
+    high=LARGEST,
+    label="width of the interval",
+    larger_is_better=False,
+    printed=False,
+)
 
 
 class Quantiles(Outcome):

@@ -26,8 +26,10 @@ import numpy as np
 
 from consilience.core.errors import InvalidInput, nearest, odd_name
 from consilience.core.learners.sklearn.learner import SklearnLearner
+from consilience.core.metrics.base import Metric
 from consilience.core.metrics.ranking import area_under_curve, average_precision
-from consilience.core.numerics.outcomes import LEAST_LIKELIHOOD, Outcome
+from consilience.core.numerics.losses import LEAST_LIKELIHOOD
+from consilience.core.numerics.outcomes import Outcome
 from consilience.core.validation.arrays import Array, read_only, unmasked
 from consilience.core.validation.labels import is_gap
 from consilience.core.validation.tables import is_table
@@ -37,6 +39,12 @@ from consilience.tables.table import Table
 
 MOST_LABELS = 200
 """Most labels of a row."""
+
+
+HAMMING_LOSS = Metric("hamming_loss", None, label="Hamming loss", larger_is_better=False, main=True)
+MACRO_AUC = Metric("macro_auc", None, label="macro AUC")
+MACRO_AVERAGE_PRECISION = Metric("macro_average_precision", None, printed=False)
+SUBSET_ACCURACY = Metric("subset_accuracy", None, printed=False)
 
 
 class MultiLabel(Outcome):

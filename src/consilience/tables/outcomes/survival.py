@@ -16,7 +16,10 @@ from typing import Any
 import numpy as np
 
 from consilience.core.errors import InvalidInput
-from consilience.core.numerics.outcomes import LEAST_LIKELIHOOD, Outcome, numbered
+from consilience.core.messages.schema import LARGEST
+from consilience.core.metrics.base import Metric
+from consilience.core.numerics.losses import LEAST_LIKELIHOOD
+from consilience.core.numerics.outcomes import Outcome, numbered
 from consilience.core.validation.arrays import Array, unmasked
 from consilience.core.validation.labels import one_hot
 from consilience.core.validation.numbers import check_number
@@ -29,6 +32,12 @@ from consilience.tables.outcomes.survival_scores import (
     survival_rows,
     until,
 )
+
+IBS = Metric(
+    "ibs", None, high=LARGEST, label="integrated Brier score", larger_is_better=False, main=True
+)
+HARRELL_C = Metric("harrell_c", None, label="Harrell's C")
+UNO_C = Metric("uno_c", None, label="Uno's C", printed=False)
 
 
 class Survival(Outcome):
