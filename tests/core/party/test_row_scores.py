@@ -71,6 +71,13 @@ def test_densities_fall_back_to_training_rows():
     assert TYPICAL.run(fitted(joined(calibration=0.2))).notes == ()
 
 
+def test_a_party_that_gives_no_exact_ratios_gives_no_density_of_training_rows():
+    """Else the density and the logits give the features of a row that is the only one of its class."""
+    party = fitted(joined(calibration=0.0, rules=PartyRules(density_ratios="none")))
+    with pytest.raises(InvalidInput, match="fewer than two calibration rows"):
+        TYPICAL.run(party)
+
+
 def test_a_class_with_one_calibration_row_has_no_width():
     """Of 10 rows of each class a fifth is two; of 4, one: too few to fit its component to."""
     rows = np.arange(14.0)[:, None]

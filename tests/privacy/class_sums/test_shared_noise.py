@@ -192,7 +192,7 @@ def test_a_site_shares_noise_by_its_limits_and_writes_it_into_its_ledger(tmp_pat
     assert LIMITS.budget == SHARED
     network = Sites(members := parties(None), PUBLIC, tmp_path)
     protocol = private_sums(rounds=1, secure_aggregation=SECURE)
-    with pytest.raises(InvalidInput, match="a coordinator could invent the parties"):
+    with pytest.raises(InvalidInput, match="could invent the other parties"):
         LIMITS.bind(members[0])
     keys = {one.name: make_key(tmp_path / f"{one.name}.key", one.name) for one in members}
     for one in members:

@@ -140,7 +140,7 @@ def test_what_has_no_cost_does_not_leave(tmp_path: Path) -> None:
             assert "states no privacy cost" in ask(site, task).reason
     with PartySite(one_party, tmp_path / "free", limits=Limits()) as site:
         ask(site, Join(agreement=agreement()))
-        assert "it has no budget of privacy" in ask(site, asked()).reason
+        assert "it has no privacy budget" in ask(site, asked()).reason
 
 
 def test_why_it_fails_is_said_in_its_own_log_alone(tmp_path: Path) -> None:

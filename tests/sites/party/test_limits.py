@@ -28,7 +28,7 @@ from consilience.methods.parameters.tasks import DescribeParameters
 from consilience.privacy.accounting.certainty import ScoreCertainty
 from consilience.privacy.secure_aggregation.tasks import SumMasked, SumQuestion
 from consilience.sites.party import EVERYTHING, GROUPS, Limits
-from helpers.party_sites import agreement
+from helpers.party_sites import agreement, one_party
 
 OURS = {
     name: kind for name, kind in task_types().items() if kind.__module__.startswith("consilience.")
@@ -114,7 +114,6 @@ MASKED = {
 
 def test_with_predictions_no_model_and_no_parameter_leaves() -> None:
     assert set(Limits().allowed_replies().values()) == {
-        "Certainties",
         "Description",
         "LogDensities",
         "Metrics",
@@ -197,7 +196,6 @@ def test_a_party_may_answer_in_sums_alone(monkeypatch: pytest.MonkeyPatch) -> No
     bare, alone = PredictPublic(round=1), Limits(masks=True)
     certainty = ScoreCertainty(round=1, regularization=0.1, epsilon=None, delta=1e-5)
     for task in (bare, certainty, replace(certainty, epsilon=0.1)):  # nor with noise of its own
-        Limits().refuse([task], federation="")
         name = task.reply_type.__name__
         with pytest.raises(KnowledgeRefused, match=rf"limits.masks: {name} would leave it as it"):
             alone.refuse([task], federation="")
@@ -211,6 +209,34 @@ def test_a_party_may_answer_in_sums_alone(monkeypatch: pytest.MonkeyPatch) -> No
     parameters.refuse([DescribeParameters(round=0, counted=False)], federation="")
     with pytest.raises(KnowledgeRefused, match=r"limits.masks: Architecture"):
         parameters.refuse([DescribeParameters(round=0)], federation="")
+
+
+def test_a_fit_of_rows_leaves_with_noise_alone() -> None:
+    """One party's row was rebuilt to four digits from certainties without noise."""
+    fit = ScoreCertainty(round=1, regularization=0.1, epsilon=0.5, delta=1e-5)
+    with pytest.raises(KnowledgeRefused, match=r"limits.epsilon"):
+        Limits().refuse([fit], federation="")
+    budget = Limits(epsilon=1.0, delta=1e-4)
+    budget.refuse([fit], federation="")
+    with pytest.raises(KnowledgeRefused, match=r"limits.epsilon"):
+        budget.refuse([replace(fit, epsilon=None)], federation="")
+    with pytest.raises(KnowledgeRefused, match=r"limits.regularization"):
+        budget.refuse([replace(fit, regularization=1e-12)], federation="")
+
+
+def test_functions_of_the_coordinators_choice_are_compared_with_rows_by_name_alone() -> None:
+    """They count the rows of any region, so that the group of their task is not enough."""
+    known = task_types()
+    for name in ("ChangeFunction", "Residual", "Image"):
+        assert known[name].exposure == "unmeasured"
+        assert name not in Limits(allow=GROUPS, protocols=()).allowed_replies()
+        assert name in Limits(allow=(*GROUPS, name)).allowed_replies()
+
+
+def test_masks_need_the_others_keys() -> None:
+    """Else a coordinator plays the other parties, and the sum is one party's answer."""
+    with pytest.raises(InvalidInput, match="roster"):
+        Limits(masks=True).bind(one_party())
 
 
 def test_the_page_of_tasks_is_that_of_the_code() -> None:

@@ -508,12 +508,13 @@ def certainty(epsilon: float | None, round: int = 1, delta: float = 1e-5) -> Sco
 
 def test_noise_cannot_be_averaged_away(tmp_path: Path) -> None:
     """Restoring, joining again, and a process of its own for each request: it is drawn once."""
-    with PartySite(one_party, tmp_path) as site:
+    limits = Limits(density_ratios="exact")
+    with PartySite(one_party, tmp_path, limits=limits) as site:
         ask(site, Join(agreement=agreement()))
         ask(site, FitPrivate(round=0), Checkpoint(round=0))
         said = [ask(site, certainty(0.5)).values]
     for t, tasks in enumerate([(Restore(round=0),), (), (Join(agreement=agreement()),), ()]):
-        with PartySite(one_party, tmp_path) as site:
+        with PartySite(one_party, tmp_path, limits=limits) as site:
             if t < 2:
                 ask(site, Join(agreement=agreement()))
             for task in tasks:

@@ -278,7 +278,7 @@ class Party:
         learner = make()
         joining.check_model(learner, public)
         rows = self._joined_rows(joining, public)
-        scores = Scores(rows, self.rules.coarseness)
+        scores = Scores(rows, self.rules)
         self._trainer = Trainer(
             learner,
             make,

@@ -13,9 +13,10 @@ import numpy as np
 from consilience.core.errors import InvalidInput
 from consilience.core.messages.schema import Public
 from consilience.core.numerics.class_gaussians import ClassGaussians
-from consilience.core.numerics.coarse_ratios import Coarseness, coarse_ratios
+from consilience.core.numerics.coarse_ratios import coarse_ratios
 from consilience.core.numerics.density import near_public, selection
 from consilience.core.party.joined_rows import JoinedRows
+from consilience.core.party.rules import PartyRules
 from consilience.core.party.shared_space import SharedSpace, once, shared_space
 from consilience.core.validation.arrays import Array
 
@@ -31,11 +32,12 @@ class Scores:
 
     Args:
         rows: rows of the party in its federation.
-        coarseness: settings of its coarse density ratios.
+        rules: rules of the party on density ratios.
     """
 
-    def __init__(self, rows: JoinedRows, coarseness: Coarseness) -> None:
-        self.rows, self._coarseness = rows, coarseness
+    def __init__(self, rows: JoinedRows, rules: PartyRules) -> None:
+        self.rows, self._coarseness = rows, rules.coarseness
+        self._exact = rules.ratios == "exact"
         self._computed: dict[str, Array] = {}
 
     def log_density(
@@ -46,16 +48,27 @@ class Scores:
         The density (:class:`~.class_gaussians.ClassGaussians`) is fitted to the logits of the calibration
         rows. Where a class has fewer than two of these, its component has no width of its
         own, and the density is fitted to the training rows instead, whose logits are surer than they
-        should be.
+        should be. A party that gives no exact density ratios refuses this, because the features of a row
+        that is the only one of its class can be computed from such a density and the logits.
 
         Args:
             logits: inputs to the model's logits.
             public: those of the public rows, shape ``(n_public, n_classes)``.
+
+        Raises:
+            InvalidInput: a class has fewer than two calibration rows, and the party gives no exact ratios.
         """
         X, targets = self.rows.held_out
         notes: tuple[str, ...] = ()
         counts = targets.sum(axis=0)[self.rows.train[1].any(axis=0)]
         if len(X) == 0 or counts.min() < 2:
+            if not self._exact:
+                raise InvalidInput(
+                    "a class has fewer than two calibration rows, and a density of the training rows could "
+                    "reveal one",
+                    where=f"party {self.rows.party!r}",
+                    mend="Set a larger calibration share, or take an aggregator of predictions alone: avg.",
+                )
             short = int((counts < 2).sum())
             notes = (
                 f"fewer than two calibration rows for {short} of {len(counts)} classes: "

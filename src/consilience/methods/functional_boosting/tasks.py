@@ -331,7 +331,7 @@ class ChangeFunction(
     reply_type=Objective,
     exchanges="models",
     protocol="functional_gradient_boosting",
-    exposure="usual",
+    exposure="unmeasured",
     limits=(),
 ):
     """Take f^{t+1} for your model.

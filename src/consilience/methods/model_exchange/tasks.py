@@ -187,7 +187,7 @@ class Residual(
     reply_type=Products,
     exchanges="models",
     protocol="conjugate_distillation",
-    exposure="usual",
+    exposure="unmeasured",
     limits=(),
 ):
     """Step along the direction, and say how large the residual still is (lines 2 and 7).
@@ -254,7 +254,7 @@ class Image(
     reply_type=Products,
     exchanges="models",
     protocol="conjugate_distillation",
-    exposure="usual",
+    exposure="unmeasured",
     limits=(),
 ):
     """Say how the operator maps the direction onto itself: p·q, for the size of the step (line 5).

@@ -32,7 +32,7 @@ class ScoreCertainty(
     protocol=None,
     static=True,
     keeps_model=True,
-    exposure="usual",
+    exposure="noised",
     limits=("regularization", "epsilon"),
     summed="score",
 ):

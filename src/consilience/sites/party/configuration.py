@@ -139,10 +139,10 @@ class PartySpec(Section):
                 'with limits.epsilon name a file of public rows, public = "public.csv": none are taken from '
                 "the coordinator then, since whether own rows can be read by their columns is an answer"
             )
-        if self.limits.noise == "shared" and self.roster is None:
+        if (key := self.limits.needing_roster) and self.roster is None:
             raise ValueError(
-                'with limits.noise = "shared" give the others\' keys in [roster]: a coordinator could invent '
-                "the parties that it shares noise with, and take theirs off"
+                f"with limits.{key} give the others' keys in [roster]: a coordinator could invent the other "
+                "parties, and subtract their share of the sum"
             )
         survival, timed = isinstance(self._outcome, Survival), self.data.time is not None
         if timed and not survival:

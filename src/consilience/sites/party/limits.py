@@ -206,6 +206,11 @@ class Limits(PrivacyLimits):
             )
 
     @property
+    def needing_roster(self) -> str:
+        """Name of a limit that holds only if the party knows the others' keys; empty for none."""
+        return "noise" if self.noise == "shared" else "masks" if self.masks else ""
+
+    @property
     def max_public_bytes(self) -> int:
         """Bytes of public rows that a coordinator may send; 0 for none, as with a budget of privacy."""
         if self.epsilon is not None or not self._allows_any(lifecycle="public"):
@@ -219,14 +224,14 @@ class Limits(PrivacyLimits):
         if task.exposure == "unmeasured":
             name = task.__name__
             raise KnowledgeRefused(
-                f"limits.allow: nobody has measured what {name!r} tells of single rows, and it answers none",
-                mend=f"The party's engineer may add {name!r} to allow; or choose an aggregator that needs "
-                "predictions alone, such as avg.",
+                f"limits.allow: the risk of {name!r} for single rows has not been measured",
+                mend=f"The party's engineer may add {name!r} to allow; or choose an aggregator or a protocol "
+                "that needs predictions alone, such as avg.",
             )
         what, mend = "it does not say how densely its rows lie", "The party's engineer may allow it"
         if task.exposure == "noised":
             raise KnowledgeRefused(
-                "limits.epsilon: it has no budget of privacy, and gives no sums of its rows without noise",
+                "limits.epsilon: it has no privacy budget, and sends no sum or fit of rows without noise",
                 mend="The party's engineer may set epsilon.",
             )
         if task.exposure == "rows":
@@ -323,11 +328,11 @@ class Limits(PrivacyLimits):
             InvalidInput: the party cannot keep to the budget (:func:`.protect`), or to noise that it
                 shares with parties whose keys it has no roster of.
         """
-        if self.noise == "shared" and party.rules.keys.roster is None:
+        if (key := self.needing_roster) and party.rules.keys.roster is None:
             raise InvalidInput(
-                "a coordinator could invent the parties that it shares noise with, and take theirs off",
-                where="limits.noise",
-                mend='Give the others\' keys in [roster]; or set noise = "own".',
+                "a coordinator could invent the other parties, and subtract their share of the sum",
+                where=f"limits.{key}",
+                mend="Give the others' public keys in [roster]; or leave this limit out.",
             )
         rules = party.rules
         ratios = self.density_ratios or "none"
