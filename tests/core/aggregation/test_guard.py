@@ -207,3 +207,14 @@ def test_somebody_must_be_left():
     guard = Guard(leave_out=("a", "b", "c"))
     with pytest.raises(RunFailed, match="every party's answers"):
         guarded(EIGHT, EIGHT, EIGHT, guard=guard)
+
+
+def test_over_rounds_fewer_than_half_of_the_parties_are_excluded_for_their_unit():
+    """Of five, a was excluded before; d and e are two of four, and three of all."""
+    own = np.linspace(1.0, 2.0, 40)[:, None]
+    given = replies(own, own, own, own, 1000 * own, kind="values")
+    assert set(Guard()(given, {"a": "a was excluded"})[1]) == {"a", "e"}
+    more = replies(own, own, own, 1000 * own, 1000 * own, kind="values")
+    assert set(Guard()(more, {})[1]) == {"d", "e"}
+    with pytest.raises(RunFailed, match="different units"):
+        Guard()(more, {"a": "a was excluded"})

@@ -7,7 +7,15 @@ import pytest
 from sklearn.linear_model import LogisticRegression
 from sklearn.naive_bayes import GaussianNB
 
-from consilience import Federation, Frozen, Party, avg, density_ratio, ensemble_distillation
+from consilience import (
+    Federation,
+    Frozen,
+    Party,
+    avg,
+    density_ratio,
+    ensemble_distillation,
+    local_only,
+)
 from consilience.core.errors import InvalidInput
 from consilience.core.networks import Population
 
@@ -108,3 +116,19 @@ def test_other_networks_say_so():
     history = federation.run(protocol(1))
     with pytest.raises(InvalidInput, match="takes in no further parties"):
         federation.resume(history, protocol(2), join=[clinic("b")])
+
+
+def test_one_that_fits_leaves_again_if_another_does_not():
+    federation = Federation([clinic("a"), clinic("c")], POINTS)
+    history = federation.run(protocol(1))
+    fits, unfit = clinic("b"), Party("d", GaussianNB(), POINTS[:, [0, 0]], NAMES)
+    with pytest.raises(InvalidInput, match="party 'd'"):
+        federation.resume(history, protocol(2), join=[fits, unfit])
+    assert fits.agreement is None
+
+
+def test_another_protocol_does_not_resume_a_run():
+    federation = Federation([clinic("a"), clinic("c")], POINTS)
+    history = federation.run(protocol(1))
+    with pytest.raises(InvalidInput, match=r"ensemble_distillation.*local_only"):
+        federation.resume(history, local_only())

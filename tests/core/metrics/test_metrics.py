@@ -91,3 +91,9 @@ def test_rounding_takes_no_metric_out_of_its_range() -> None:
         weights = np.random.default_rng(seed).random(300)
         found = metrics_of(targets, targets, weights)
         assert 1 - 1e-9 < found["accuracy_own"] <= 1
+
+
+def test_constant_targets_have_no_variance_to_explain():
+    """0.1 has no exact sum in binary: its spread is of rounding size, and not 0."""
+    targets = np.full((7, 1), 0.1)
+    assert metrics_of(targets + 1, targets, kind="regression")["r2"] == 0

@@ -397,3 +397,33 @@ def test_every_network_gives_the_same_bits(kind: str):
             assert other.models[name].predict(X).tolist() == model.predict(X).tolist()
     finally:
         network.close()
+
+
+def test_a_fit_that_failed_is_made_again_by_the_same_teacher(monkeypatch: pytest.MonkeyPatch):
+    """Else the model would stay as it was before, and the round count as taught."""
+    party = parties()[0]
+    Federation([party], PUBLIC).form()
+    party.trainer.fit_private(1)
+    teacher = 3 * np.abs(PUBLIC)
+    party.trainer.distill(Teaching(1, teacher, 0.5, free_alpha=True))
+    before = party.trainer.outputs("values")
+
+    def fails(*args: object, **options: object) -> None:
+        raise RuntimeError("no memory")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(type(party.trainer.learner), "fit", fails)
+        with pytest.raises(RuntimeError):
+            party.trainer.distill(Teaching(2, teacher + 9, 0.5, free_alpha=True))
+    party.trainer.distill(Teaching(3, teacher + 9, 0.5, free_alpha=True))
+    assert not np.array_equal(party.trainer.outputs("values"), before)
+
+
+def test_an_untrained_state_is_restored_untrained(tmp_path: Path):
+    party = parties()[0]
+    Federation([party], PUBLIC).form()
+    party.keep_states_in(tmp_path)
+    party.save("untrained", keep="untrained")
+    party.trainer.fit_private(1)
+    party.restore("untrained")
+    assert not party.trainer.learner.fitted

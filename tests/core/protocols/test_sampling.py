@@ -88,3 +88,7 @@ def test_probabilities_that_cannot_be(probabilities, count, what, mend):
     with pytest.raises(InvalidInput) as raised:
         inclusion(probabilities, NAMES, count)
     assert what in str(raised.value) and mend in str(raised.value)
+
+
+def test_a_number_of_numpy_counts_parties():
+    assert party_count(np.int64(1), 4) == 1

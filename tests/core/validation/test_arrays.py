@@ -38,3 +38,9 @@ def test_public_data_of_the_same_kind():
     check_alike(np.array(["a"]), np.array(["b", "c"]), where="a")
     # The spread of a constant is rounding: 1e-17 in ten rows, another in 490.
     check_alike(np.full((10, 1), 0.1), np.full((490, 1), 0.1), where="a")
+
+
+def test_a_sorted_table_has_the_same_scale():
+    """The first 2,000 of 100,000 sorted rows lie at one end."""
+    rows = np.random.default_rng(0).random((100_000, 1))
+    check_alike(np.sort(rows, axis=0), rows[:5_000], where="a")

@@ -171,6 +171,7 @@ def test_what_leaves_the_model_as_it_is() -> None:
         "ComparePublic",
         "CountRows",
         "Evaluate",
+        "Export",
         "MeasureAngles",
         "PredictPublic",
         "ScoreCertainty",
@@ -186,6 +187,7 @@ def test_what_leaves_the_model_as_it_is() -> None:
     assert static == said - {
         "Checkpoint",
         "Evaluate",
+        "Export",
         "PredictPublic",
         "ScorePublic",
         *MASKED,

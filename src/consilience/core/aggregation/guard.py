@@ -161,11 +161,12 @@ class Guard:
                 found.setdefault(name, said)
             heard = [name for name in heard if self._counts(name, found)]
         if self.watch:
-            for name, said in _other_units(capped, heard, self.let_in):
+            for name, said in _other_units(capped, heard, self.let_in, before=set(found)):
                 found.setdefault(name, said)
                 heard.remove(name)
         if claims is not None and self.watch:
-            for name, said in claims.contradicted(heard, self.let_in):
+            gone = {*found, *named}.difference(self.let_in)
+            for name, said in claims.contradicted(heard, self.let_in, before=gone):
                 found.setdefault(name, f"{name}{EXCLUDED} since round {claims.round}: {said}")
                 heard.remove(name)
         excluded = {name: {**found, **named}[name] for name in replies.parties if name not in heard}
@@ -285,17 +286,20 @@ class _Claims:
         outputs = self.outputs[places]
         return bounded(self.ratios[places], outputs, whole), outputs
 
-    def contradicted(self, heard: list[str], spared: tuple[str, ...]) -> list[tuple[str, str]]:
+    def contradicted(
+        self, heard: list[str], spared: tuple[str, ...], *, before: set[str]
+    ) -> list[tuple[str, str]]:
         """Find parties to exclude among those that are heard, one by one, and the evidence.
 
         Every attacker changes the figures of the others: the strongest suspect goes first, and the tests are
-        made once more without it.
+        made once more without it. With the parties that are excluded ``before``, they stay fewer than half.
         """
         found: list[tuple[str, str]] = []
         if self.limits is None:
             return found
         left = [name for name in self.parties if name in heard]
-        while len(left) >= 3 and 2 * (len(self.parties) - len(left) + 1) < len(self.parties):
+        everyone = len(before.union(self.parties))
+        while len(left) >= 3 and 2 * (len(before) + len(found) + 1) < everyone:
             kept = [place for place, name in enumerate(left) if name in spared]
             told = suspects(*self.limited(left), self.limits, kept)
             if not told:
@@ -322,12 +326,13 @@ class _Claims:
 
 
 def _other_units(
-    replies: Replies, heard: list[str], spared: tuple[str, ...]
+    replies: Replies, heard: list[str], spared: tuple[str, ...], *, before: set[str]
 ) -> list[tuple[str, str]]:
     """Find the parties whose values are in another unit than those of most parties, and the evidence.
 
     Raises:
-        RunFailed: they are half of the parties, so that nobody can say which unit is meant.
+        RunFailed: with the parties that are excluded ``before`` they are half of the parties, so that the
+            right unit is unknown.
     """
     given = [one for one in replies.of(Predictions) if one.party in heard and one.kind == "values"]
     if len(given) < 2:
@@ -335,7 +340,8 @@ def _other_units(
     usual = usual_values(np.stack([one.values for one in given]))
     odd = {one.party: other_unit(one.values, usual) for one in given if one.party not in spared}
     odd = {name: said for name, said in odd.items() if said}
-    if 2 * len(odd) >= len(given):
+    gone = before.difference(spared)
+    if odd and 2 * (len(odd) + len(gone)) >= len(given) + len(gone):
         others = ", ".join(one.party for one in given if one.party not in odd)
         raise RunFailed(
             f"values of {', '.join(odd)} are {next(iter(odd.values()))} as those of {others} on the same "

@@ -47,9 +47,8 @@ def value_density_ratio(power: float = 1.0, ridge: float = RIDGE) -> Aggregator:
     **For simulations**, as :func:`~consilience.core.aggregation.density_ratio.density_ratio`: rows can be
     rebuilt from what it asks for. ``sum_c S_c(x) f_c(x) / sum_c S_c(x)``, where ``S_c(x)`` is how many of
     party c's rows come on one public row at x (:class:`consilience.core.numerics.density.PublicRatio`), and
-    f_c its model: the mean of y given x in the pooled data, if every model knows its own. Where nobody has a
-        row near it
-    is the plain mean.
+    f_c its model: the mean of y given x in the pooled data, if every model is exact on its own rows. If no
+    party has a row near x, the teacher is the plain mean.
 
     Args:
         power: of the ratios, above 0; next to 0 it is the plain mean, and large the nearest party alone.

@@ -125,6 +125,8 @@ class Federation:
         """A sentence on the malicious parties that each class bears, once it is formed."""
         self._last: History | None = None
         """Record of the run that the parties are as left by."""
+        self._ran = ""
+        """Name of the protocol of the last run."""
         self._testers: dict[str, int | None] = {}
         """Parties that can be measured, and how often in a run they let themselves be."""
 
@@ -231,8 +233,14 @@ class Federation:
 
         Raises:
             InvalidInput: the parties are not as that run left them; a party that joins does not fit, and
-                then nobody has joined; or the protocol has no further rounds.
+                then no party has joined; the protocol is another one, or has no further rounds.
         """
+        if history is self._last and self._ran != protocol.name:
+            raise InvalidInput(
+                f"the last run was of {self._ran}, and this is {protocol.name}",
+                where="federation",
+                mend="Resume the same protocol, or run the other one from the beginning.",
+            )
         if history is not self._last:
             raise InvalidInput(
                 "the parties are not as this run left them",
@@ -300,7 +308,7 @@ class Federation:
             history.add(done.round, done.metrics, self.network.deliveries)
             self.network.deliveries.clear()
 
-        self._last = None
+        self._last, self._ran = None, protocol.name
         rounds = drive(self, protocol, state=state, evaluate=measure, record=record)
         for _ in tracked(rounds, total, protocol.name) if progress else rounds:
             pass

@@ -127,7 +127,9 @@ def _r2(scored: Scored, weights: Array) -> float:
     """Share of the variance that is explained; 0 if all targets are one."""
     share, targets = weights / weights.sum(), scored.targets
     spread = (share @ (targets - share @ targets) ** 2).mean()
-    return 1 - _squared_error(scored, weights) / spread if spread else 0.0
+    # Constant targets have a spread of rounding size, not always 0.
+    level = np.abs(targets).max()
+    return 1 - _squared_error(scored, weights) / spread if spread > (1e-9 * level) ** 2 else 0.0
 
 
 # Order of the figures in histories and reports. Brier 1950, "Verification of forecasts expressed in terms of

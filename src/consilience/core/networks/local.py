@@ -123,6 +123,8 @@ class LocalNetwork(InProcessNetwork):
         try:
             yield
         except BaseException:
+            for name in self._members.keys() - before.keys():
+                self._members[name].leave()
             self._members = before
             hand_back()
             raise

@@ -46,7 +46,13 @@ _THREADS = (
 
 @message
 class Export(
-    Task, reply_type=Receipt, exchanges=None, protocol=None, exposure="nothing", limits=()
+    Task,
+    reply_type=Receipt,
+    exchanges=None,
+    protocol=None,
+    keeps_model=True,
+    exposure="nothing",
+    limits=(),
 ):
     """Write your model into a folder of this machine, for the coordinator to load."""
 

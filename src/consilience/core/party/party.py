@@ -363,7 +363,8 @@ class Party:
         Returns:
             Number of test rows, and the metrics of :mod:`consilience.core.metrics.metrics`, over all test
             rows and, with the suffix ``_own``, over own rows; none for a party that learns only and has not
-            been taught yet.
+            been taught yet. Without ``overlap`` the metrics leave out test rows that are public rows. The
+            number counts them, because the difference would reveal how many there are.
 
         Raises:
             InvalidInput: there are no test rows, or all are public rows.

@@ -140,6 +140,8 @@ def read_state(trainer: Trainer, folder: Path) -> None:
     try:
         if about["trained"]:
             trainer.changing().load(folder / f"model{trainer.learner.suffix}")
+        elif trainer.learner.fitted:
+            trainer.replace(trainer.untrained())
         trainer.memory.replace(_read_arrays(folder / _MEMORY))
         if (chooser := trainer.chooser) is not None:
             chooser.alone, chooser.saved = None, folder / f"{_ALONE}{trainer.learner.suffix}"

@@ -260,7 +260,11 @@ class Trainer:
             self._keep_alone(chooser, teaching.round)
             if self._stands_still(chooser, teaching, lesson):
                 return ()
-        return self._taught(chooser, teaching, lesson)
+        notes = self._taught(chooser, teaching, lesson)
+        # Only now: a fit that failed is tried again by the same teacher.
+        if chooser is not None and self._may_stand_still(teaching):
+            self.memory.keep(teacher=lesson.targets.astype(np.float32))
+        return notes
 
     def _lesson(self, teaching: Teaching) -> Lesson:
         """Check a teacher, and select the public rows that are taught."""
@@ -290,17 +294,20 @@ class Trainer:
                 self.fit_private(round)
             chooser.alone = copy.deepcopy(self.learner)
 
+    def _may_stand_still(self, teaching: Teaching) -> bool:
+        """Return true if the model would be the same again after the same teacher."""
+        refits = not self.learner.abilities.incremental
+        return teaching.free_alpha and teaching.taught is None and refits
+
     def _stands_still(self, chooser: Chooser, teaching: Teaching, lesson: Lesson) -> bool:
         """Keep a model that would be refitted to much the same teacher, and the last choice with it."""
-        refits = not self.learner.abilities.incremental
-        if not (teaching.free_alpha and teaching.taught is None and refits):
+        if not self._may_stand_still(teaching):
             return False
         before, last = self.memory.get("teacher"), chooser.choices[-1:]
         kind = self.agreement.kind
         if last and before is not None and stands_still(before, lesson.targets, kind):
             chooser.choices.append(replace(last[0], round=lesson.round))
             return True
-        self.memory.keep(teacher=lesson.targets.astype(np.float32))
         return False
 
     def _taught(

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property, partial, update_wrapper
 from inspect import Parameter, Signature, signature
+from numbers import Integral
 from typing import Any, Concatenate, Generic, ParamSpec, cast
 
 from consilience.core.aggregation import Aggregator, ConsensusUpdate, auto
@@ -327,7 +328,7 @@ def check_options(
     if rounds < 1:
         raise InvalidInput(f"rounds is {rounds}", where="protocol", mend="Give at least 1.")
     parties = network.agreed.answering(network.parties)
-    most = len(parties) if isinstance(participation, int) else 1.0
+    most = len(parties) if isinstance(participation, Integral) else 1.0
     if isinstance(participation, bool) or not 0 < participation <= most:
         raise InvalidInput(
             f"participation is {participation}",

@@ -25,9 +25,7 @@ class ConstantReplies:
 
     def __init__(self, network: NetworkView, aggregate: Aggregator) -> None:
         self._network, self._aggregate = network, aggregate
-        self._kinds = tuple(
-            type_ for type_ in (task.reply_type for task in self.questions(round=1))
-        )
+        self._kinds = tuple(task.reply_type for task in self.questions(round=1))
         self._replies: dict[str, tuple[Any, ...]] = {}
 
     def questions(self, *, round: int) -> tuple[Task, ...]:

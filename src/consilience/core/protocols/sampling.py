@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from numbers import Integral
 
 import numpy as np
 from numpy.typing import NDArray
@@ -101,6 +102,6 @@ def inclusion(
 
 def party_count(participation: int | float, of: int) -> int:
     """Count the parties of a number (int) or a share (float): the nearest whole number, at least 1."""
-    if isinstance(participation, int):
-        return participation
+    if isinstance(participation, Integral):  # numpy's too
+        return int(participation)
     return max(1, int(participation * of + 0.5))

@@ -179,6 +179,10 @@ def check_inputs(X: Array, *, where: str, gaps: bool = False) -> None:
         raise InvalidInput(f"inputs have type {X.dtype}, not numbers or strings", where=where)
 
 
+_COMPARED = 2_000
+"""Rows of either side that are looked at, to compare scales."""
+
+
 def check_alike(
     private: Array,
     public: Array,
@@ -211,7 +215,9 @@ def check_alike(
         )
     if private.dtype.kind in "UO":
         return
-    ours, theirs = (rows[:2000].reshape(min(len(rows), 2000), -1) for rows in (private, public))
+    # Evenly spaced rows: the first ones of a sorted table are not like the others.
+    some = (rows[:: -(-len(rows) // _COMPARED) or 1] for rows in (private, public))
+    ours, theirs = (rows.reshape(len(rows), -1) for rows in some)
     known = ~(np.isnan(ours).all(axis=0) | np.isnan(theirs).all(axis=0))
     ours, theirs, place = ours[:, known], theirs[:, known], np.flatnonzero(known)
     with np.errstate(over="ignore"):  # an infinite spread is one that is off
@@ -245,11 +251,16 @@ def same_rows(X: Array, others: Array) -> NDArray[np.bool_]:
 
     >>> same_rows(np.array([[1.0], [2.0]]), np.array([[2.0], [3.0]]))
     array([False,  True])
+    >>> same_rows(np.array([[1], [2]]), np.array([[1.5], [2.0]]))
+    array([False,  True])
     """
+
+    # Fractions of the others are not cut to the whole numbers of X.
+    dtype = X.dtype if X.dtype.kind in "fUO" else np.result_type(X, others)
 
     def contents(rows: Array) -> list[Any]:
         texts = rows.dtype.kind in "UO"
-        return rows.tolist() if texts else [row.tobytes() for row in rows.astype(X.dtype)]
+        return rows.tolist() if texts else [row.tobytes() for row in rows.astype(dtype)]
 
     there = set(contents(others))
     return np.array([row in there for row in contents(X)], dtype=bool)
