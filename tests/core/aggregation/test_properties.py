@@ -20,7 +20,7 @@ from consilience.core.aggregation import (
     trimmed_mean,
     uwa,
 )
-from consilience.core.aggregation.base import stack
+from consilience.core.aggregation.base import Combined, stack
 from consilience.core.checks import check_aggregator
 from consilience.core.checks.aggregator import (
     AGGREGATOR_CHECKS,
@@ -238,7 +238,7 @@ def test_a_rule_says_whether_it_is_linear_in_the_parties(name):
 def test_a_sum_in_place_of_single_replies_changes_no_bit(name):
     rng, rule = np.random.default_rng(0), AGGREGATORS[name]()
     given_ = told(name, rng.dirichlet(np.ones(3), (7, 20)), np.zeros((7, 20)), range(1, 8))
-    of_all, weights = rule.rule(stack(given_, needs=rule.needs))
+    of_all, weights, *_ = rule.rule(stack(given_, needs=rule.needs))
     teacher = rule(given_)
     np.testing.assert_array_equal(teacher.values, of_all.astype(teacher.values.dtype))
     np.testing.assert_array_equal(teacher.weights, weights)
@@ -247,8 +247,17 @@ def test_a_sum_in_place_of_single_replies_changes_no_bit(name):
 def test_a_rule_that_needs_more_than_sums_is_not_linear():
     with pytest.raises(InvalidInput, match="a linear rule that needs LogDensities"):
         Aggregator(
-            "own", lambda stack: (stack.outputs[0], None), needs=(LogDensities,), linear=True
+            "own",
+            lambda stack: Combined(stack.outputs[0], None),
+            needs=(LogDensities,),
+            linear=True,
         )
-    first = Aggregator("first", lambda stack: (stack.outputs[0], None), linear=True)
+    first = Aggregator("first", lambda stack: Combined(stack.outputs[0], None), linear=True)
     with pytest.raises(AssertionError, match="it is declared linear"):
         linear_rules_need_sums_alone(first, ("a", "b"))
+
+
+def test_a_rule_that_returns_something_else_is_told_what_to_return():
+    rule = Aggregator("mine", lambda stack: (stack.outputs[0], None))
+    with pytest.raises(InvalidInput, match="rule returned tuple"):
+        rule(replies(np.eye(2), np.eye(2)))

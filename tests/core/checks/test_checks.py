@@ -13,6 +13,7 @@ from sklearn.tree import DecisionTreeClassifier
 
 from consilience import LocalNetwork, avg
 from consilience.core.aggregation import Aggregator, mean
+from consilience.core.aggregation.base import Combined
 from consilience.core.checks import (
     AGGREGATOR_CHECKS,
     LEARNER_CHECKS,
@@ -166,7 +167,7 @@ def test_a_model_may_be_given_by_name():
 
 
 def rule(function, **more) -> Aggregator:
-    return Aggregator("mine", function, **more)
+    return Aggregator("mine", lambda stack: Combined(*function(stack)), **more)
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,7 @@ from consilience.core.aggregation import (
     mean,
     power_sharpened_mean,
 )
+from consilience.core.aggregation.base import Combined
 from consilience.core.errors import InvalidInput
 from consilience.core.messages.schema import Public
 from consilience.core.protocols import RoundState
@@ -251,7 +252,7 @@ def test_a_row_for_which_nobody_counts_is_not_taught():
     def rule(stack):
         values, weights = stack.outputs.mean(axis=0), np.full((2, 2), 0.5)
         weights[:, 1] = 0
-        return values, weights
+        return Combined(values, weights)
 
     made = federation()
     *_, last = made.rounds(ensemble_distillation(aggregate=Aggregator("half", rule), rounds=1))

@@ -35,7 +35,7 @@ def test_geometric_median_is_where_the_diagonals_cross():
     middle = np.full(3, 1 / 3)
     along, across = np.array([0.3, -0.3, 0.0]), np.array([0.1, 0.1, -0.2])
     corners = np.stack([middle + along, middle - along / 3, middle + across, middle - across / 2])
-    values, weights = geometric_median().rule(Stack(tuple("abcd"), corners[:, None]))
+    values, weights, *_ = geometric_median().rule(Stack(tuple("abcd"), corners[:, None]))
     np.testing.assert_allclose(values[0], middle, atol=1e-6)
     np.testing.assert_allclose(weights.sum(axis=0), 1)
 

@@ -10,7 +10,7 @@ from consilience.core.aggregation import auto as choosing
 from consilience.core.aggregation import classification, regression
 from consilience.core.aggregation import density_ratio as reliability
 from consilience.core.aggregation.auto import *
-from consilience.core.aggregation.base import Aggregator, Stack, Teacher, onto_simplex
+from consilience.core.aggregation.base import Aggregator, Combined, Stack, Teacher, onto_simplex
 from consilience.core.aggregation.classification import *
 from consilience.core.aggregation.density_ratio import *
 from consilience.core.aggregation.deregularization import Deregularization
@@ -22,6 +22,7 @@ __all__ = [
     "AGGREGATORS",
     "CONSENSUS",
     "Aggregator",
+    "Combined",
     "ConsensusUpdate",
     "Deregularization",
     "Stack",

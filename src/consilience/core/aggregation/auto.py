@@ -16,6 +16,7 @@ from scipy.special import softmax, xlogy
 
 from consilience.core.aggregation.base import (
     Aggregator,
+    Combined,
     Stack,
     mean_by_rows,
     plain_mean,
@@ -206,7 +207,7 @@ class Witnesses:
         told = near * ~(several & same_for_all_rows(outputs))[:, None, None]
         known = told.sum(axis=2)
         total = known.sum(axis=0) + doubt
-        whole, parts = by_ratio(outputs, told)
+        whole, parts, *_ = by_ratio(outputs, told)
         self.weights = {
             "weighted": (known + doubt / m) / total,
             "mean": np.repeat(_by_size(known.sum(axis=1))[:, None], n, axis=1),
@@ -241,7 +242,7 @@ def _by_size(claimed: Array) -> Array:
     return np.asarray(counts / counts.sum())
 
 
-def _of_classes(stack: Stack) -> tuple[Array, Array, tuple[str, ...]]:
+def _of_classes(stack: Stack) -> Combined:
     sums = np.maximum(stack.further[CalibrationSums], 0).sum(axis=0)
     seen = Witnesses(stack.outputs, stack.further[DensityRatios])
     shares, by = {_Choice(): 1.0}, "no calibration rows to choose by"
@@ -291,7 +292,7 @@ def _evidence(teacher: Array, sums: Array, choice: _Choice) -> float:
     return float(likelihood + xlogy(granted, near).sum()) - choice.doubt
 
 
-def _of_coarse(stack: Stack) -> tuple[Array, Array, tuple[str, ...]]:
+def _of_coarse(stack: Stack) -> Combined:
     if not suffice(stack.further[CoarseRatios], stack.outputs):
         return _of_answers(
             stack, "auto: mean of predictions, since few classes have enough rows for ratios"
@@ -300,27 +301,25 @@ def _of_coarse(stack: Stack) -> tuple[Array, Array, tuple[str, ...]]:
     return _taught(stack, seen, {choice: 1.0}, f"auto: coarse density ratios, {choice}")
 
 
-def _taught(
-    stack: Stack, seen: Witnesses, shares: Mapping[_Choice, float], note: str
-) -> tuple[Array, Array, tuple[str, ...]]:
+def _taught(stack: Stack, seen: Witnesses, shares: Mapping[_Choice, float], note: str) -> Combined:
     """The mean teacher of choices, made of ratios of a kind; of one party alone, what it says."""
     if len(stack.parties) == 1:
-        return (*plain_mean(stack), ("auto: one party alone, as it is",))
+        return plain_mean(stack)._replace(notes=("auto: one party alone, as it is",))
     same = np.flatnonzero(same_for_all_rows(stack.outputs))
     notes = note, *(f"{stack.parties[c]} {UNIFORM}" for c in same)
     values = sum(share * seen.teacher(one) for one, share in shares.items())
     weights = sum(share * seen.weights[one.models] for one, share in shares.items())
-    return np.asarray(values), np.asarray(weights), notes
+    return Combined(np.asarray(values), np.asarray(weights), notes)
 
 
 _WITHOUT_RATIOS = "of predictions, since not every party gives density ratios"
 
 
-def _of_predictions(stack: Stack) -> tuple[Array, Array, tuple[str, ...]]:
+def _of_predictions(stack: Stack) -> Combined:
     return _of_answers(stack, f"auto: mean {_WITHOUT_RATIOS}")
 
 
-def _of_answers(stack: Stack, note: str) -> tuple[Array, Array, tuple[str, ...]]:
+def _of_answers(stack: Stack, note: str) -> Combined:
     """The mean of probabilities, in which answers count less that differ from the usual party's.
 
     A constant answer tells no row from another, but moves the mean of all rows towards its class. Answers
@@ -345,7 +344,7 @@ def _of_answers(stack: Stack, note: str) -> tuple[Array, Array, tuple[str, ...]]
     same = np.flatnonzero(same_for_all_rows(stack.outputs)) if usual > 0 else ()
     notes = note, *(f"{stack.parties[c]} {UNIFORM}, and does not count" for c in same)
     by_party = np.repeat(weights.mean(axis=1, keepdims=True), len(teacher), axis=1)
-    return teacher / teacher.sum(axis=1, keepdims=True), by_party, notes
+    return Combined(teacher / teacher.sum(axis=1, keepdims=True), by_party, notes)
 
 
 def _groups(outputs: Array) -> Array:
@@ -433,21 +432,21 @@ def _confirmed(outputs: Array, labelled: tuple[Array, Array]) -> Array:
     return weights
 
 
-def _median_of_values(stack: Stack) -> tuple[Array, None, tuple[str, ...]]:
+def _median_of_values(stack: Stack) -> Combined:
     """The median of values: at the edge of the usual range one party could still move a mean far."""
-    return np.median(stack.outputs, axis=0), None, (f"auto: median {_WITHOUT_RATIOS}",)
+    return Combined(np.median(stack.outputs, axis=0), None, (f"auto: median {_WITHOUT_RATIOS}",))
 
 
 # --- values ---------------------------------------------------------------------------------------------
 
 
-def _of_values(stack: Stack) -> tuple[Array, Array | None, tuple[str, ...]]:
-    made: dict[str, tuple[Array, Array | None]] = {
+def _of_values(stack: Stack) -> Combined:
+    made = {
         f"weighted by density ratios to the power {power:g}": by_input_ratio(stack, power)
         for power in sorted(TEMPERS, key=lambda power: power != 1)
     }
     made["mean"], made["mean by rows"] = plain_mean(stack), mean_by_rows(stack)
-    made["median"] = np.median(stack.outputs, axis=0), None
+    made["median"] = Combined(np.median(stack.outputs, axis=0), None)
     sums = stack.further[CalibrationSums].sum(axis=0)
     count, total = np.maximum(sums[:, :1], 0), sums[:, 1:]
     # Targets of any unit count alike; what is left out of the squares is the same for all.
@@ -462,4 +461,4 @@ def _of_values(stack: Stack) -> tuple[Array, Array | None, tuple[str, ...]]:
     chosen, by = next(iter(made)), "no calibration rows to choose by"
     if count.any():
         chosen, by = min(made, key=error), f"chosen by {count.sum():,.0f} calibration rows"
-    return (*made[chosen], (f"auto: values, {chosen}, {by}",))
+    return made[chosen]._replace(notes=(f"auto: values, {chosen}, {by}",))

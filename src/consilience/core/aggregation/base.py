@@ -72,8 +72,25 @@ class Teacher:
         return np.asarray(self.weights.any(axis=0))
 
 
-Rule = Callable[[Stack], tuple[Any, ...]]
-"""From a stack to a teacher and the parties' weights or ``None``; and notes and a memory where it has any."""
+class Combined(NamedTuple):
+    """Result of a rule.
+
+    Attributes:
+        values: teacher, shape ``(n_public, n_outputs)``.
+        weights: weight of each party on each row, shape ``(m, n_public)``, and per output if there is a third
+            axis; ``None`` if the rule is not a weighted mean.
+        notes: remarks for the ledger.
+        memory: memory for the next round.
+    """
+
+    values: Array
+    weights: Array | None
+    notes: tuple[str, ...] = ()
+    memory: Mapping[str, Any] = {}
+
+
+Rule = Callable[[Stack], Combined]
+"""A rule of aggregation: from the stacked replies of a round to a teacher."""
 
 
 class Screened(NamedTuple):
@@ -204,12 +221,17 @@ class Aggregator:
         if self.last is not None:
             heard = self.last.faded(heard, ages)
         if self.linear:
-            made: tuple[Any, ...] = self._of_mean(heard)
+            made = self._of_mean(heard)
         else:
             stacked = stack(heard, needs=self.needs, memory=before.get("rule", {}))
             made = self.rule(replace(stacked, labelled=labelled))
-        complete: tuple[Any, ...] = (*made, *((), {})[len(made) - 2 :])
-        values, weights, notes, remembered = complete
+            if not isinstance(made, Combined):
+                raise InvalidInput(
+                    f"the rule returned {type(made).__name__}",
+                    where=f"aggregator {self.name!r}",
+                    mend="Return Combined(values, weights).",
+                )
+        values, weights, notes, remembered = made
         kept |= {"rule": remembered} if remembered else {}
         if left_out and weights is not None:
             all_weights = np.zeros((len(replies), *weights.shape[1:]))
@@ -219,7 +241,7 @@ class Aggregator:
         notes = (*notes, *told, *left_out.values())
         return Teacher(values, weights, replies.parties, notes, kept)
 
-    def _of_mean(self, replies: Replies) -> tuple[Array, Array]:
+    def _of_mean(self, replies: Replies) -> Combined:
         """The rule applied to the parties' mean, and how much each party counted on each row."""
         if RowCount in self.needs:
             total = replies.sum(Predictions, weights="rows", over=None)
@@ -228,7 +250,7 @@ class Aggregator:
             total = replies.sum(Predictions)
             mean, shares = total.values / len(replies), total.weights / len(replies)
         values = self.rule(one_party(mean, needs=self.needs))[0]
-        return values, np.broadcast_to(shares[:, None], (len(shares), len(mean)))
+        return Combined(values, np.broadcast_to(shares[:, None], (len(shares), len(mean))))
 
 
 def stack(
@@ -281,17 +303,17 @@ def weighted_mean_of(outputs: Array, weights: Array) -> Array:
     return np.asarray(np.einsum("mn,mnk->nk", weights, outputs))
 
 
-def plain_mean(stack: Stack) -> tuple[Array, Array]:
+def plain_mean(stack: Stack) -> Combined:
     """The mean over parties, and their equal weights."""
     weights = np.full(stack.outputs.shape[:2], 1 / len(stack.parties))
-    return stack.outputs.mean(axis=0), weights
+    return Combined(stack.outputs.mean(axis=0), weights)
 
 
-def mean_by_rows(stack: Stack) -> tuple[Array, Array]:
+def mean_by_rows(stack: Stack) -> Combined:
     """The mean over parties weighted by their private row counts, and these weights."""
     rows = stack.further[RowCount]
     weights = np.repeat((rows / rows.sum())[:, None], stack.outputs.shape[1], axis=1)
-    return weighted_mean_of(stack.outputs, weights), weights
+    return Combined(weighted_mean_of(stack.outputs, weights), weights)
 
 
 _ROUNDING = 1e-6

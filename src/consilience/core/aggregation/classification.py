@@ -16,6 +16,7 @@ from scipy.special import entr, softmax
 
 from consilience.core.aggregation.base import (
     Aggregator,
+    Combined,
     Stack,
     mean_by_rows,
     onto_simplex,
@@ -25,7 +26,6 @@ from consilience.core.aggregation.base import (
 from consilience.core.aggregation.density_ratio import RIDGE
 from consilience.core.errors import InvalidInput
 from consilience.core.messages.scores import DensityRatios, LogDensities, RowCount
-from consilience.core.validation.arrays import Array
 from consilience.core.validation.numbers import check_number
 
 __all__ = [
@@ -64,9 +64,9 @@ def mean_logits() -> Aggregator:
     Lin et al. 2020 (FedDF).
     """
 
-    def rule(stack: Stack) -> tuple[Array, Array]:
-        mean, weights = plain_mean(stack)
-        return softmax(mean, axis=1), weights
+    def rule(stack: Stack) -> Combined:
+        mean, weights, *_ = plain_mean(stack)
+        return Combined(softmax(mean, axis=1), weights)
 
     return Aggregator("mean-logits", rule, outputs="logits", linear=True)
 
@@ -116,10 +116,10 @@ def entropy_weighted(temperature: float = 1.0) -> Aggregator:
     """
     check_number("temperature", temperature, above=0, where="entropy")
 
-    def rule(stack: Stack) -> tuple[Array, Array]:
+    def rule(stack: Stack) -> Combined:
         entropy = entr(stack.outputs).sum(axis=2)
         weights = softmax(-entropy / temperature, axis=0)
-        return weighted_mean_of(stack.outputs, weights), weights
+        return Combined(weighted_mean_of(stack.outputs, weights), weights)
 
     # Below, the weights of the parties that are least sure vanish beside the steps of a sum.
     summed = ("entropy", {"temperature": temperature}) if temperature >= 0.2 else None
@@ -136,9 +136,9 @@ def sharpened_mean(temperature: float = 0.1) -> Aggregator:
     """
     check_number("temperature", temperature, above=0, where="era")
 
-    def rule(stack: Stack) -> tuple[Array, Array]:
-        mean, weights = plain_mean(stack)
-        return softmax(mean / temperature, axis=1), weights
+    def rule(stack: Stack) -> Combined:
+        mean, weights, *_ = plain_mean(stack)
+        return Combined(softmax(mean / temperature, axis=1), weights)
 
     return Aggregator("era", rule, linear=True, one_class=True)
 
@@ -155,11 +155,11 @@ def power_sharpened_mean(exponent: float = 2.0) -> Aggregator:
     """
     check_number("exponent", exponent, above=0, where="enhanced-era")
 
-    def rule(stack: Stack) -> tuple[Array, Array]:
-        mean, weights = plain_mean(stack)
+    def rule(stack: Stack) -> Combined:
+        mean, weights, *_ = plain_mean(stack)
         # Relative to the largest, so that no power can vanish for all classes.
         powers = (mean / mean.max(axis=1, keepdims=True)) ** exponent
-        return powers / powers.sum(axis=1, keepdims=True), weights
+        return Combined(powers / powers.sum(axis=1, keepdims=True), weights)
 
     return Aggregator("enhanced-era", rule, linear=True)
 
@@ -167,7 +167,7 @@ def power_sharpened_mean(exponent: float = 2.0) -> Aggregator:
 def majority_vote() -> Aggregator:
     """The share of parties whose likeliest class it is; a party's ties are split evenly."""
 
-    def rule(stack: Stack) -> tuple[Array, Array]:
+    def rule(stack: Stack) -> Combined:
         top = stack.outputs == stack.outputs.max(axis=2, keepdims=True)
         votes = top / top.sum(axis=2, keepdims=True)
         return plain_mean(Stack(stack.parties, votes))
@@ -182,8 +182,10 @@ def coordinate_median() -> Aggregator:
     there is nothing to rescale, and the row keeps the mean.
     """
 
-    def rule(stack: Stack) -> tuple[Array, None]:
-        return onto_simplex(np.median(stack.outputs, axis=0), stack.outputs.mean(axis=0)), None
+    def rule(stack: Stack) -> Combined:
+        return Combined(
+            onto_simplex(np.median(stack.outputs, axis=0), stack.outputs.mean(axis=0)), None
+        )
 
     return Aggregator("median", rule)
 
@@ -198,10 +200,10 @@ def trimmed_mean(share: float = 0.2) -> Aggregator:
     """
     check_number("share", share, at_least=0, below=0.5, where="trimmed-mean")
 
-    def rule(stack: Stack) -> tuple[Array, None]:
+    def rule(stack: Stack) -> Combined:
         cut = math.floor(share * len(stack.parties) + 1e-9)  # 0.29 of 100 is 29
         kept = np.sort(stack.outputs, axis=0)[cut : len(stack.parties) - cut]
-        return onto_simplex(kept.mean(axis=0), stack.outputs.mean(axis=0)), None
+        return Combined(onto_simplex(kept.mean(axis=0), stack.outputs.mean(axis=0)), None)
 
     return Aggregator("trimmed-mean", rule)
 
@@ -212,7 +214,7 @@ def count_weighted() -> Aggregator:
 
 
 def _tempered_by_calibration() -> Aggregator:
-    def rule(stack: Stack) -> tuple[Array, Array]:
+    def rule(stack: Stack) -> Combined:
         near = np.maximum(stack.further[DensityRatios], 0).sum(axis=0)
 
         return max(
@@ -242,6 +244,6 @@ def _density_weighted(name: str, temperature: float) -> Aggregator:
     )
 
 
-def _by_density(stack: Stack, temperature: float) -> tuple[Array, Array]:
+def _by_density(stack: Stack, temperature: float) -> Combined:
     weights = softmax(temperature * stack.further[LogDensities], axis=0)
-    return weighted_mean_of(stack.outputs, weights), weights
+    return Combined(weighted_mean_of(stack.outputs, weights), weights)

@@ -7,7 +7,7 @@ from typing import Literal
 
 import numpy as np
 
-from consilience.core.aggregation.base import Aggregator
+from consilience.core.aggregation.base import Aggregator, Combined
 from consilience.core.messages.scores import CoarseRatios, DensityRatios
 from consilience.core.validation.arrays import Array
 from consilience.core.validation.numbers import check_choice, check_number
@@ -96,7 +96,7 @@ def coarse_density_ratio() -> Aggregator:
     )
 
 
-def by_ratio(outputs: Array, ratios: Array) -> tuple[Array, Array]:
+def by_ratio(outputs: Array, ratios: Array) -> Combined:
     """Weigh by density ratios of rows and classes: the teacher, and the share of its mass from each party.
 
     Args:
@@ -105,9 +105,9 @@ def by_ratio(outputs: Array, ratios: Array) -> tuple[Array, Array]:
     """
     m, n, _ = outputs.shape
     if m == 1:
-        return outputs[0], np.ones((1, n))
+        return Combined(outputs[0], np.ones((1, n)))
     near = np.maximum(ratios, 0)
     doubt = DOUBT * near.sum() / (m * n)
     votes = (near + (doubt or 1.0)) * outputs
     total = votes.sum(axis=(0, 2))
-    return votes.sum(axis=0) / total[:, None], votes.sum(axis=2) / total
+    return Combined(votes.sum(axis=0) / total[:, None], votes.sum(axis=2) / total)

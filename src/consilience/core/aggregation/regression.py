@@ -6,6 +6,7 @@ import numpy as np
 
 from consilience.core.aggregation.base import (
     Aggregator,
+    Combined,
     Stack,
     mean_by_rows,
     plain_mean,
@@ -13,7 +14,6 @@ from consilience.core.aggregation.base import (
 )
 from consilience.core.aggregation.density_ratio import DOUBT, RIDGE
 from consilience.core.messages.scores import InputRatios, RowCount
-from consilience.core.validation.arrays import Array
 from consilience.core.validation.numbers import check_number
 
 __all__ = ["mean", "weighted_mean", "median", "value_density_ratio"]
@@ -35,8 +35,8 @@ def weighted_mean() -> Aggregator:
 def median() -> Aggregator:
     """Median of the parties' values, target by target; unmoved by fewer than half of them."""
 
-    def rule(stack: Stack) -> tuple[Array, None]:
-        return np.median(stack.outputs, axis=0), None
+    def rule(stack: Stack) -> Combined:
+        return Combined(np.median(stack.outputs, axis=0), None)
 
     return Aggregator("value-median", rule, outputs="values")
 
@@ -69,10 +69,10 @@ def value_density_ratio(power: float = 1.0, ridge: float = RIDGE) -> Aggregator:
     )
 
 
-def by_input_ratio(stack: Stack, power: float) -> tuple[Array, Array]:
+def by_input_ratio(stack: Stack, power: float) -> Combined:
     """Weigh by a power of the density ratios of inputs: the teacher, and each party's share."""
     near = np.maximum(stack.further[InputRatios], 0) ** power
     m, n = near.shape
     near += DOUBT * near.sum() / (m * n) or 1.0
     weights = near / near.sum(axis=0)
-    return weighted_mean_of(stack.outputs, weights), weights
+    return Combined(weighted_mean_of(stack.outputs, weights), weights)

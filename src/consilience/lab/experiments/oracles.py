@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from consilience.core.aggregation.base import Aggregator, Stack, weighted_mean_of
+from consilience.core.aggregation.base import Aggregator, Combined, Stack, weighted_mean_of
 from consilience.core.validation.arrays import Array
 
 
@@ -27,11 +27,11 @@ def class_holders(labels: Array, holders: Mapping[str, Sequence[Any]]) -> Aggreg
     """
     labels = np.asarray(labels)
 
-    def rule(stack: Stack) -> tuple[Array, Array]:
+    def rule(stack: Stack) -> Combined:
         knows = np.stack([np.isin(labels, holders[party]) for party in stack.parties]).astype(float)
         knows[:, knows.sum(axis=0) == 0] = 1
         weights = knows / knows.sum(axis=0)
-        return weighted_mean_of(stack.outputs, weights), weights
+        return Combined(weighted_mean_of(stack.outputs, weights), weights)
 
     return Aggregator("class-holders", rule)
 
@@ -49,9 +49,9 @@ def true_labels(truth: Array, classes: Sequence[Any] | None) -> Aggregator:
     if classes is not None:
         teacher = teacher == np.asarray(classes)
 
-    def rule(stack: Stack) -> tuple[Array, Array]:
+    def rule(stack: Stack) -> Combined:
         taught = np.ones(len(truth)) if classes is None else teacher.sum(axis=1)
         weights = np.repeat(taught[None] / len(stack.parties), len(stack.parties), axis=0)
-        return np.where(taught[:, None] > 0, teacher, 1 / teacher.shape[1]), weights
+        return Combined(np.where(taught[:, None] > 0, teacher, 1 / teacher.shape[1]), weights)
 
     return Aggregator("true-labels", rule, "values" if classes is None else "probabilities")

@@ -32,7 +32,7 @@ from typing import Literal
 import numpy as np
 from scipy.special import softmax
 
-from consilience.core.aggregation.base import Aggregator, Stack, weighted_mean_of
+from consilience.core.aggregation.base import Aggregator, Combined, Stack, weighted_mean_of
 from consilience.core.validation.arrays import Array
 from consilience.core.validation.numbers import check_choice, check_number
 from consilience.methods.comparison_rules.scores import Certainties, Selection
@@ -55,7 +55,7 @@ def variance_weighted(diversity: float = 0.05) -> Aggregator:
     """
     check_number("diversity", diversity, at_least=0, where="fed-et")
 
-    def rule(stack: Stack) -> tuple[Array, Array]:
+    def rule(stack: Stack) -> Combined:
         logits = stack.outputs
         variance = logits.var(axis=2)
         weights = _shares(variance)
@@ -67,7 +67,7 @@ def variance_weighted(diversity: float = 0.05) -> Aggregator:
         disagrees = ~(own & named).any(axis=2)
         others = softmax(weighted_mean_of(logits, _shares(variance * disagrees)), axis=1)
         share = diversity / (1 + diversity) * disagrees.any(axis=0)[:, None]
-        return (1 - share) * label + share * others, weights
+        return Combined((1 - share) * label + share * others, weights)
 
     return Aggregator("fed-et", rule, outputs="logits", one_class=True)
 
@@ -94,9 +94,9 @@ def certainty_weighted(
     check_number("epsilon", epsilon, above=0, below=1, optional=True, where="certainty")
     check_number("delta", delta, above=0, below=1, where="certainty")
 
-    def rule(stack: Stack) -> tuple[Array, Array]:
+    def rule(stack: Stack) -> Combined:
         weights = _shares(stack.further[Certainties])
-        return softmax(weighted_mean_of(stack.outputs, weights), axis=1), weights
+        return Combined(softmax(weighted_mean_of(stack.outputs, weights), axis=1), weights)
 
     asked = {"regularization": regularization, "epsilon": epsilon, "delta": delta}
     return Aggregator(
@@ -131,13 +131,13 @@ def selective_mean(
     check_number("ambiguity", ambiguity, above=0, at_most=2, where="selective")
     check_choice("reference", reference, ["uniform", "public"], where="selective")
 
-    def rule(stack: Stack) -> tuple[Array, Array]:
+    def rule(stack: Stack) -> Combined:
         selected = stack.further[Selection].astype(bool)
         counted = selected | ~selected.any(axis=0)  # all of them, where nobody speaks
         mean = weighted_mean_of(stack.outputs, counted / counted.sum(axis=0))
         clear = 2 * (1 - mean.max(axis=1)) <= ambiguity
         taught = selected & clear
-        return mean, taught / np.maximum(taught.sum(axis=0), 1)
+        return Combined(mean, taught / np.maximum(taught.sum(axis=0), 1))
 
     return Aggregator(
         "selective",

@@ -28,10 +28,9 @@ from typing import Literal
 import numpy as np
 from scipy.special import expit, softmax
 
-from consilience.core.aggregation.base import Aggregator, Stack, weighted_mean_of
+from consilience.core.aggregation.base import Aggregator, Combined, Stack, weighted_mean_of
 from consilience.core.aggregation.density_ratio import ESTIMATORS, RIDGE, Estimator
 from consilience.core.messages.scores import DensityRatios, RowCount
-from consilience.core.validation.arrays import Array
 from consilience.core.validation.numbers import check_choice, check_number
 from consilience.methods.comparison_rules.scores import LogOdds, SubspaceLikeness
 
@@ -58,11 +57,11 @@ def ratios_alone(ridge: float = RIDGE, estimator: Estimator = "kernel") -> Aggre
     check_number("ridge", ridge, above=0, where="ratios-alone")
     check_choice("estimator", estimator, ESTIMATORS, where="ratios-alone")
 
-    def rule(stack: Stack) -> tuple[Array, Array]:
+    def rule(stack: Stack) -> Combined:
         near = np.maximum(stack.further[DensityRatios], 0)
         near = near + (_DOUBT * near.mean() or 1.0)
         total = near.sum(axis=(0, 2))
-        return near.sum(axis=0) / total[:, None], near.sum(axis=2) / total
+        return Combined(near.sum(axis=0) / total[:, None], near.sum(axis=2) / total)
 
     return Aggregator(
         "ratios-alone",
@@ -87,10 +86,10 @@ def fedgo(reference: Reference = "public") -> Aggregator:
     """
     check_choice("reference", reference, REFERENCES, where="fedgo")
 
-    def rule(stack: Stack) -> tuple[Array, Array]:
+    def rule(stack: Stack) -> Combined:
         counts = np.log(stack.further[RowCount])[:, None]
         weights = softmax(counts + stack.further[LogOdds], axis=0)
-        return weighted_mean_of(stack.outputs, weights), weights
+        return Combined(weighted_mean_of(stack.outputs, weights), weights)
 
     return Aggregator(
         "fedgo", rule, needs=(RowCount, LogOdds), options={LogOdds: {"reference": reference}}
@@ -111,10 +110,12 @@ def dafkd(reference: Reference = "public", temperature: float = 1.0) -> Aggregat
     check_choice("reference", reference, REFERENCES, where="dafkd")
     check_number("temperature", temperature, above=0, where="dafkd")
 
-    def rule(stack: Stack) -> tuple[Array, Array]:
+    def rule(stack: Stack) -> Combined:
         sure = expit(stack.further[LogOdds])  # never 0, as log odds are bounded
         weights = sure / sure.sum(axis=0)
-        return softmax(weighted_mean_of(stack.outputs, weights) / temperature, axis=1), weights
+        return Combined(
+            softmax(weighted_mean_of(stack.outputs, weights) / temperature, axis=1), weights
+        )
 
     return Aggregator(
         "dafkd",
@@ -138,9 +139,9 @@ def fedd3a(temperature: float = 0.1, energy: float = 0.9) -> Aggregator:
     check_number("temperature", temperature, above=0, where="fedd3a")
     check_number("energy", energy, above=0, at_most=1, where="fedd3a")
 
-    def rule(stack: Stack) -> tuple[Array, Array]:
+    def rule(stack: Stack) -> Combined:
         weights = softmax(stack.further[SubspaceLikeness] / temperature, axis=0)
-        return weighted_mean_of(stack.outputs, weights), weights
+        return Combined(weighted_mean_of(stack.outputs, weights), weights)
 
     return Aggregator(
         "fedd3a",

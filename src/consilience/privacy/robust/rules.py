@@ -16,14 +16,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
-from consilience.core.aggregation.base import Aggregator, Stack, plain_mean, weighted_mean_of
+from consilience.core.aggregation.base import (
+    Aggregator,
+    Combined,
+    Stack,
+    plain_mean,
+    weighted_mean_of,
+)
 from consilience.core.aggregation.classification import coordinate_median, trimmed_mean
 from consilience.core.errors import InvalidInput
-from consilience.core.validation.arrays import Array
 from consilience.core.validation.numbers import check_choice, check_number
 
 __all__ = ["geometric_median", "cronus", "nearest_neighbours", "centred_clipping", "exp_guard"]
@@ -61,7 +66,7 @@ def cronus(tolerates: int | None = None) -> Aggregator:
     """
     _check_tolerates(tolerates, "cronus")
 
-    def rule(stack: Stack) -> tuple[Array, Array]:
+    def rule(stack: Stack) -> Combined:
         m, n, _ = stack.outputs.shape
         kept = np.ones((m, n), dtype=bool)
         dropped = math.ceil(_tolerated(tolerates, m, "cronus") / 2)
@@ -79,7 +84,7 @@ def cronus(tolerates: int | None = None) -> Aggregator:
             far = score >= (1 - _TIE) * np.sort(score, axis=0)[-dropped]
             kept &= ~far | (far | ~kept).all(axis=0)  # all that tie, but never everybody
         weights = kept / kept.sum(axis=0)
-        return weighted_mean_of(stack.outputs, weights), weights
+        return Combined(weighted_mean_of(stack.outputs, weights), weights)
 
     return Aggregator("cronus", rule)
 
@@ -101,14 +106,14 @@ def nearest_neighbours(before: Before = "median", tolerates: int | None = None) 
     _check_tolerates(tolerates, "nearest-neighbours")
     then = _PLAIN[before]()
 
-    def rule(stack: Stack) -> tuple[Any, ...]:
+    def rule(stack: Stack) -> Combined:
         m = len(stack.parties)
         near = m - _tolerated(tolerates, m, "nearest-neighbours")
         apart = np.linalg.norm(stack.outputs[:, None] - stack.outputs[None], axis=3)  # (m, m, n)
         furthest = np.sort(apart, axis=1)[:, near - 1 : near]
         close = apart <= furthest * (1 + _TIE) + _NEAREST  # who ties with the last is among them
         mixed = np.einsum("ijn,jnk->ink", close, stack.outputs) / close.sum(axis=1)[:, :, None]
-        return then.rule(Stack(stack.parties, mixed))[0], None
+        return Combined(then.rule(Stack(stack.parties, mixed))[0], None)
 
     return Aggregator("nearest-neighbours", rule)
 
@@ -124,7 +129,7 @@ def centred_clipping(radius: float = 0.5) -> Aggregator:
     """
     check_number("radius", radius, above=0, at_most=math.sqrt(2), where="centred-clipping")
 
-    def rule(stack: Stack) -> tuple[Array, None, tuple[str, ...], Mapping[str, Any]]:
+    def rule(stack: Stack) -> Combined:
         centre = stack.memory.get("centre")
         if centre is None or centre.shape != stack.outputs.shape[1:]:
             centre = coordinate_median().rule(stack)[0]
@@ -134,7 +139,7 @@ def centred_clipping(radius: float = 0.5) -> Aggregator:
             centre = centre + (away * np.minimum(1, radius / np.maximum(length, radius))).mean(
                 axis=0
             )
-        return centre, None, (), {"centre": centre}
+        return Combined(centre, None, (), {"centre": centre})
 
     return Aggregator("centred-clipping", rule)
 
@@ -156,7 +161,7 @@ def exp_guard(
     check_choice("against", against, ["geometric-median", "cronus"], where="exp-guard")
     robust = _PLAIN[against]()
 
-    def rule(stack: Stack) -> tuple[Array, Array, tuple[str, ...], Mapping[str, Any]]:
+    def rule(stack: Stack) -> Combined:
         middle = robust.rule(stack)[0]
         losses = np.linalg.norm(stack.outputs - middle, axis=2).mean(axis=1)
         before = stack.memory.get("losses", {})
@@ -164,14 +169,14 @@ def exp_guard(
         shares = np.exp(-rate * (total - total.min()))
         weights = np.repeat((shares / shares.sum())[:, None], stack.outputs.shape[1], axis=1)
         known = {**before, **dict(zip(stack.parties, map(float, total), strict=True))}
-        return weighted_mean_of(stack.outputs, weights), weights, (), {"losses": known}
+        return Combined(weighted_mean_of(stack.outputs, weights), weights, (), {"losses": known})
 
     return Aggregator("exp-guard", rule)
 
 
-def _weiszfeld(stack: Stack) -> tuple[Array, Array]:
+def _weiszfeld(stack: Stack) -> Combined:
     """The geometric median of each row, and the weights of the answers in it."""
-    centre, weights = plain_mean(stack)
+    centre, weights, *_ = plain_mean(stack)
     for _ in range(_MOST_STEPS):
         far = np.linalg.norm(stack.outputs - centre, axis=2)
         near = 1 / np.maximum(far, _NEAREST)
@@ -181,7 +186,7 @@ def _weiszfeld(stack: Stack) -> tuple[Array, Array]:
         centre = moved
         if step <= _ENOUGH:
             break
-    return centre, weights
+    return Combined(centre, weights)
 
 
 def _check_tolerates(tolerates: int | None, where: str) -> None:
