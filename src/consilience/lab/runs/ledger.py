@@ -97,6 +97,9 @@ def _ours() -> dict[str, tuple[str, ...]]:
 
 _TABLES = frozenset(name for name, (kind, *_) in _ours().items() if kind == "table")
 
+_NOT_WRITTEN = ("SQLITE_FULL", "SQLITE_IOERR", "SQLITE_READONLY", "SQLITE_CANTOPEN")
+"""Names of SQLite's errors that a full or locked disk causes; others are of a damaged file."""
+
 
 class Ledger:
     """The record of a run.
@@ -179,9 +182,7 @@ class Ledger:
         try:
             yield
         except sqlite3.OperationalError as error:
-            if any(
-                sign in str(error) for sign in ("full", "disk I/O", "readonly", "unable to open")
-            ):
+            if error.sqlite_errorname.startswith(_NOT_WRITTEN):
                 raise RunFailed(
                     f"the ledger cannot be written ({error})",
                     where=str(self.path),
