@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from sklearn.datasets import load_digits
 
-from consilience.core.party.nearness import CHANCE, Nearness
+from consilience.core.messages.columns import Column, Schema
+from consilience.core.messages.schema import Public
+from consilience.core.party.nearness import CHANCE, Nearness, PublicComparison
 
 RNG = np.random.default_rng(0)
 DIGITS = load_digits()
@@ -140,3 +144,16 @@ def test_rows_of_few_columns_are_not_copies_of_many_others(columns: int) -> None
         own, public = rng.normal(size=(60, columns)), rng.normal(size=(4000, columns))
         found.append(Nearness(own).among(own, public).mean())
     assert np.mean(found) < 0.05 and max(found) < 0.1
+
+
+def test_scales_that_a_sender_invents_hide_no_copy() -> None:
+    """Scaled by 1e300 every column would be constant, and no row like another."""
+    own = RNG.normal(size=(200, 2))
+    kinds = tuple(Column(name, "number", gaps=True) for name in ("age", "pressure"))
+    forged = Schema(tuple(replace(kind, mean=1e300, spread=1e300) for kind in kinds))
+    public = Public(np.concatenate([own[:3], RNG.normal(size=(40, 2))]), forged)
+    honest = forged.measured(public.X)
+    told, expected = (
+        PublicComparison(own, own[:0], schema).private_among(public) for schema in (forged, honest)
+    )
+    assert told[:3].all() and told.sum() < 20 and told.tolist() == expected.tolist()

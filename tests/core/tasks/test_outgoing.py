@@ -12,7 +12,10 @@ import pytest
 
 import consilience
 from consilience.core.errors import InvalidInput, KnowledgeRefused, RunFailed
-from consilience.core.tasks.outgoing import LONGEST_REASON, failure_of
+from consilience.core.messages.replies import Failure, Metrics
+from consilience.core.tasks.outgoing import LONGEST_REASON, answer, failure_of
+from consilience.core.tasks.predictions import FitPrivate
+from helpers.party_sites import agreement, one_party
 
 SOURCE = Path(consilience.__file__).parent
 
@@ -123,3 +126,14 @@ def test_the_kind_says_whose_turn_it_is() -> None:
     assert (failure.kind, failure.reason) == ("failed", "ZeroDivisionError")
     failure = failure_of("a", ZeroDivisionError("division by zero"), trusted=True)
     assert (failure.kind, failure.reason) == ("failed", "ZeroDivisionError: division by zero")
+
+
+def test_a_reply_is_of_the_type_that_its_task_states(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Limits judge a task by this type: whether it is masked, and whether a measurement counts."""
+    party = one_party()
+    party.join(agreement())
+    party.trainer.fit_private(0)
+    metrics = Metrics(party=party.name, round=0, rows=1, values={"accuracy": 1.0})
+    monkeypatch.setattr(FitPrivate, "run", lambda task, party: metrics)
+    failure = answer(party, (FitPrivate(round=0),))
+    assert isinstance(failure, Failure) and "replies with Metrics" in failure.reason

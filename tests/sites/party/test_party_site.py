@@ -14,6 +14,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays_of
+from sklearn.linear_model import LogisticRegression
 
 from consilience.core.errors import InvalidInput, RunFailed
 from consilience.core.messages.message import message
@@ -354,6 +355,23 @@ def test_joins_and_restores_that_fail_count(tmp_path: Path) -> None:
         for task in (wrong, Restore(round=3)):
             assert "limits.requests: it has joined or gone back 4 times" in refused(site, task)
         assert not isinstance(ask(site, FitPrivate(round=0), PredictPublic(round=0)), Failure)
+
+
+def test_joins_that_fail_before_the_first_one_count_over_restarts(tmp_path: Path) -> None:
+    """And their error does not name a class that test rows alone have."""
+
+    def made() -> Party:
+        X, y = (given := one_party()).rows.X, given.rows.y
+        party = Party(NAME, LogisticRegression(), X, y, test=(X[:2], np.array([y[0], "HIV"])))
+        party.hold_public(given.public)
+        return party
+
+    for again in range(3):
+        with PartySite(made, tmp_path, limits=Limits(requests=4)) as site:
+            for number in range(2):
+                failure = ask(site, Join(agreement=replace(agreement(), seed=number)))
+                assert isinstance(failure, Failure) and "HIV" not in failure.reason
+                assert ("limits.requests" in failure.reason) is (2 * again + number >= 4)
 
 
 def test_no_more_requests_in_a_round_than_agreed(tmp_path: Path) -> None:

@@ -38,6 +38,7 @@ from helpers.party_sites import SiteNetwork, agreement, ask, one_party, without_
 from helpers.stub_models import Share
 
 ROWS = classifiers()[1]
+SEVERAL = Limits(public_sets=9)
 """The rows of the federation: 20 of two columns."""
 
 SENT = TakePublic.of(ROWS)
@@ -112,7 +113,7 @@ def test_a_later_federation_with_the_same_rows_is_not_sent_them(tmp_path: Path) 
 
 def test_rows_of_another_federation_do_not_replace_those_that_are_in_use(tmp_path: Path) -> None:
     home = tmp_path
-    with PartySite(without_rows, home) as site:
+    with PartySite(without_rows, home, limits=SEVERAL) as site:
         done(site, SENT)
         done(site, Join(agreement=agreement()))
         expected = ask(site, FitPrivate(round=1), PredictPublic(round=1))[1]
@@ -121,7 +122,7 @@ def test_rows_of_another_federation_do_not_replace_those_that_are_in_use(tmp_pat
         np.testing.assert_array_equal(ask(site, PredictPublic(round=2)).values, expected.values)
         done(site, TakePublic.of(THIRD))
         assert set(kept_public(home)) == {ROWS.key, THIRD.key}, "the others were never in use"
-    with PartySite(without_rows, home) as site:
+    with PartySite(without_rows, home, limits=SEVERAL) as site:
         done(site, Restore(round=1))
         np.testing.assert_array_equal(ask(site, PredictPublic(round=1)).values, expected.values)
         done(site, Join(agreement=replace(agreement(), public=THIRD.key, rows=len(THIRD))))
@@ -332,7 +333,7 @@ def test_columns_are_found_by_their_names(tmp_path: Path) -> None:
 
 def test_rows_in_use_do_not_come_again_with_other_medians(tmp_path: Path) -> None:
     """Their digest is the same, and the party would fill its gaps with other values than before."""
-    with PartySite(partial(with_names, "age", "pressure"), tmp_path) as site:
+    with PartySite(partial(with_names, "age", "pressure"), tmp_path, limits=SEVERAL) as site:
         done(site, sent := named("age", "pressure"))
         rows = sent.rows()
         assert rows.schema is not None
@@ -485,9 +486,9 @@ def several(count: int) -> list[TakePublic]:
     return [TakePublic.of(Public(ROWS.X + 0.001 * number)) for number in range(count)]
 
 
-def test_a_party_looks_at_so_many_sets_in_all_its_life(tmp_path: Path) -> None:
-    """Over restarts and federations; what it refuses counts, what comes again and garbage do not."""
-    limits = Limits(public_sets=3)
+def test_a_party_takes_so_many_sets_in_all_its_life(tmp_path: Path) -> None:
+    """Over restarts and federations; what it refuses, what comes again and garbage do not count."""
+    limits = Limits(public_sets=2)
     one, two, three = several(3)
     off = claiming(ROWS.X * 1e9)
     with PartySite(without_rows, tmp_path, limits=limits) as site:
@@ -500,11 +501,11 @@ def test_a_party_looks_at_so_many_sets_in_all_its_life(tmp_path: Path) -> None:
         for _ in range(3):
             failure = ask(site, three, federation="liver")
             assert failure.kind == "refused"
-            assert "limits.public_sets: it has looked at 3 sets" in failure.reason
+            assert "limits.public_sets: it has taken 2 sets" in failure.reason
         done(site, one)
         done(site, two)
         assert "on another scale" in ask(site, off).reason
-    with PartySite(without_rows, tmp_path, limits=Limits(public_sets=4)) as site:
+    with PartySite(without_rows, tmp_path, limits=Limits(public_sets=3)) as site:
         done(site, three)
 
 
@@ -513,7 +514,7 @@ def test_copies_and_crowds_are_refused_and_count(tmp_path: Path) -> None:
     rng, row = np.random.default_rng(0), without_rows().rows.X[0]
     copies = np.repeat(ROWS.X[:5] + 0.1, 4, axis=0)
     ball = row + 0.01 * rng.normal(size=(20, 2)) + np.where(np.arange(20) < 2, 1.5, 0)[:, None]
-    with PartySite(without_rows, tmp_path, limits=Limits(public_sets=2)) as site:
+    with PartySite(without_rows, tmp_path, limits=Limits()) as site:
         for public in (copies, ball, copies):
             failure = ask(site, claiming(public))
             assert failure.kind == "invalid" and failure.mend == ""
@@ -521,7 +522,9 @@ def test_copies_and_crowds_are_refused_and_count(tmp_path: Path) -> None:
                 "most public rows are copies of one another, or lie around one point"
             )
         assert kept_public(tmp_path) == ()
-        assert "limits.public_sets" in ask(site, SENT).reason
+        for number in range(8):
+            ask(site, claiming(ROWS.X * 10.0 ** (6 + number)))
+        assert "has refused 10 sets" in ask(site, claiming(ROWS.X * 1e15)).reason
 
     def with_file() -> Party:
         party = without_rows()
@@ -565,6 +568,15 @@ def test_what_comes_again_is_not_looked_at_again(
         (tmp_path / FOLDER / f"{ROWS.key}.safetensors").unlink()
         done(site, SENT)
         assert kept_public(tmp_path) == (ROWS.key,)
+
+
+def test_two_sets_do_not_show_by_their_difference_which_record_is_private(tmp_path: Path) -> None:
+    """A record among the public rows is not trained on: one model with it and one without would tell."""
+    target = without_rows().rows.X[:1]
+    with PartySite(without_rows, tmp_path) as site:
+        done(site, SENT)
+        failure = ask(site, TakePublic.of(Public(np.concatenate([ROWS.X, target]))))
+    assert failure.kind == "refused" and "limits.public_sets" in failure.reason
 
 
 def test_a_set_is_put_down_before_it_is_looked_at(
@@ -673,9 +685,9 @@ def test_the_same_rows_under_other_names_are_others(tmp_path: Path) -> None:
     """A coordinator that mended its header, and a party that holds an exchanged one."""
     wrong, right = named("age", "weight"), named("age", "pressure")
     assert len({wrong.public, right.public, named("pressure", "age").public, SENT.public}) == 4
-    with PartySite(without_rows, tmp_path) as site:
+    with PartySite(without_rows, tmp_path, limits=SEVERAL) as site:
         done(site, wrong)
-    with PartySite(partial(with_names, "age", "pressure"), tmp_path) as site:
+    with PartySite(partial(with_names, "age", "pressure"), tmp_path, limits=SEVERAL) as site:
         assert "no input column 'weight'" in ask(site, joining(wrong)).reason
         done(site, right)
         assert "does not hold the public rows agreed on" in ask(site, joining(wrong)).reason
@@ -694,7 +706,7 @@ def test_no_more_than_two_sets_are_on_the_disk(
         seen.append(len(list((tmp_path / FOLDER).glob("*"))))
 
     monkeypatch.setattr("os.replace", counting)
-    with PartySite(without_rows, tmp_path) as site:
+    with PartySite(without_rows, tmp_path, limits=SEVERAL) as site:
         done(site, SENT)
         done(site, Join(agreement=agreement()))
         for task in several(4)[1:]:

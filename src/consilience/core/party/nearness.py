@@ -144,7 +144,9 @@ class PublicComparison:
     """
 
     def __init__(self, private: Array, tests: Array, schema: Schema | None = None) -> None:
-        self._encode = np.asarray if schema is None else schema.encode
+        # By the scales of the party's own rows: sent ones could be so large that no column varies.
+        measured = None if schema is None else schema.measured(private) if len(private) else schema
+        self._encode = np.asarray if measured is None else measured.encode
         self._private, self._tests = map(self._encode, (private, tests))
         self.found: dict[str, Array] = {}
         """Results for the latest public rows, in bits, by what they are of and digests of all rows."""

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from consilience.core.errors import InvalidInput
+from consilience.core.errors import ForeignValue, InvalidInput
 from consilience.core.messages.schema import Agreement
 from consilience.core.numerics.outcomes import Outcome
 from consilience.core.validation.arrays import Array, as_rows, check_inputs, read_only
@@ -153,7 +153,7 @@ def target_rows(y: Array, agreement: Agreement, *, where: str) -> Array:
             where=where,
             mend=f"Agreed on: {', '.join(map(repr, agreement.classes[:20]))}. Give an alias for another "
             "spelling, leave such rows out, or have the class added.",
-        )
+        ) from ForeignValue(repr(unknown[:5]))  # labels stay at a party that redacts its errors
     return one_hot([position[name] for name in y.tolist()], len(position))
 
 

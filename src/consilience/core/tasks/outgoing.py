@@ -115,12 +115,20 @@ def _replies(party: PartyView, tasks: Sequence[Task]) -> tuple[Any, ...]:
             party.trainer.history.add(task)  # before it runs: joining and restoring set the history
         try:
             replies.append(party.outbox.outgoing(task, agreed, partial(task.run, party)))
+            _check_type(task, replies[-1])
         except BaseException:
             if task.remembered and party.agreement is not None:
                 # It may have changed the model in part, as it did at no other party.
                 party.trainer.history.forget()
             raise
     return tuple(replies)
+
+
+def _check_type(task: Task, reply: Any) -> None:
+    """Refuse a reply of another type than the one by which limits judged the task."""
+    if type(reply) is not task.reply_type:
+        what = f"{type(task).__name__} states {task.reply_type.__name__}"
+        raise KnowledgeRefused(f"{what}, and replies with {type(reply).__name__}")
 
 
 def failure_of(

@@ -190,7 +190,7 @@ def lax_limits(limits: Limits) -> tuple[str, ...]:
         "digits": (_more(limits.digits, usual.digits), "metrics tell more of single rows"),
         "public_sets": (
             _more(limits.public_sets, usual.public_sets),
-            "each set that is refused tells a little of where your rows lie",
+            "the difference of two models reveals whether a record of one set is yours",
         ),
     }
     return tuple(

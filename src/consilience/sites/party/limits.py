@@ -56,6 +56,10 @@ def _ordered(quantile: tuple[float, float]) -> tuple[float, float]:
     return quantile
 
 
+_REFUSED_SETS = 10
+"""Sets of sent public rows that a party refuses in all, since each refusal reveals a little of its rows."""
+
+
 class Limits(PrivacyLimits):
     """Limits of a party on what it can be asked; a request beyond them is refused before anything runs.
 
@@ -79,9 +83,9 @@ class Limits(PrivacyLimits):
             file of them (:attr:`~consilience.core.tasks.lifecycle.TakePublic.unpacked`); those of two
             federations may be on the disk at once. 0 for none, as always with ``epsilon``; ``None`` for no
             limit.
-        public_sets: how many sets of sent rows it holds against its own in all its life, those that it
-            refuses among them: each tells the sender a little of where its own lie. One that comes again
-            does not count, and is answered as before. ``None`` for no limit.
+        public_sets: number of sets of sent rows that it takes in all its life. The difference of two models
+            reveals whether a record is private, if one set contains the record and the other does not. A set
+            that comes again does not count. Ten further sets may be refused. ``None`` for no limit.
         density_ratios: how coarsely it says how densely its rows of each class lie
             (:class:`~consilience.core.tasks.scores.CompareCoarsely`); ``None`` for not at all. ``"exact"`` is
             for simulations, where parties trust whoever asks: they answer whatever rows can be rebuilt from
@@ -120,7 +124,7 @@ class Limits(PrivacyLimits):
     federation: str | None = None
     classes: Whole | None = Field(default=1_000, ge=2)
     public_bytes: Whole | None = Field(default=1 << 30, ge=0)
-    public_sets: Whole | None = Field(default=10, ge=1)
+    public_sets: Whole | None = Field(default=1, ge=1)
     density_ratios: Annotated[Coarseness | Literal["exact"] | None, PlainValidator(_coarseness)] = (
         None
     )
@@ -281,11 +285,21 @@ class Limits(PrivacyLimits):
             mend = "The party's engineer may name a file of them, or raise public_bytes."
         _refuse_above("public_bytes", size, self.public_bytes, what, mend)
 
-    def refuse_sets(self, sets: int) -> None:
-        """Raise ``KnowledgeRefused`` if so many sets of sent rows are more than it looks at."""
-        what = f"it has looked at {sets - 1} sets of sent public rows, and that is all it does"
+    def refuse_sets(self, taken: int, refused: int) -> None:
+        """Raise ``KnowledgeRefused`` if it looks at no further set of sent rows.
+
+        Args:
+            taken: number of sets that it has taken.
+            refused: number of sets that it has refused.
+        """
         mend = "The party's engineer may raise public_sets, or name a file of public rows."
-        _refuse_above("public_sets", sets, self.public_sets, what, mend)
+        what = (
+            f"it has taken {taken} set{'s' * (taken > 1)} of sent public rows, and takes no other"
+        )
+        _refuse_above("public_sets", taken + 1, self.public_sets, what, mend)
+        what = f"it has refused {refused} sets of sent public rows, and looks at no other"
+        most = None if self.public_sets is None else _REFUSED_SETS
+        _refuse_above("public_sets", refused + 1, most, what, mend)
 
     def refuse_more(self, *, rounds: int, requests: int) -> None:
         """Raise ``KnowledgeRefused``, naming the limit, if that would be too many.

@@ -134,7 +134,8 @@ def check_sent(home: Path, party: Party, public: Public, limits: Limits) -> None
     """
     name, sets = name_of_set(public), sent_sets(home)
     if name not in sets:
-        limits.refuse_sets(len(sets) + 1)
+        refused = sum(said.get("refusal") is not None for said in sets.values())
+        limits.refuse_sets(len(sets) - refused, refused)
         sets[name] = {}
         write_sets(home, sets)
     own = party.rows

@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 
 from consilience.core.errors import RunFailed
+from consilience.core.files import write_whole
 from consilience.core.messages.replies import Metrics
 from consilience.core.party.state import read_about
 from consilience.core.tasks.base import Task
@@ -16,6 +17,8 @@ from consilience.core.tasks.fields import within
 from consilience.sites.party.audit import BEGINNING
 from consilience.sites.party.limits import Limits
 from consilience.sites.party.state import SESSION, current_state
+
+_FAILED_JOINS = "failed-joins"
 
 
 @dataclass(frozen=True)
@@ -122,6 +125,26 @@ def read_session(home: Path) -> Session | None:
                 raise
             raise RunFailed(f"its state is damaged: {error}", where=str(folder)) from error
     return None
+
+
+def failed_joins(home: Path) -> int:
+    """Read how often a party that has not joined yet has failed to join.
+
+    Raises:
+        RunFailed: the record is damaged.
+    """
+    path = home / _FAILED_JOINS
+    try:
+        return int(path.read_text(encoding="utf-8")) if path.exists() else 0
+    except (OSError, ValueError) as error:
+        raise RunFailed(
+            f"the number of failed joins is damaged: {error}", where=str(path)
+        ) from error
+
+
+def write_failed_joins(home: Path, joins: int) -> None:
+    """Write how often it has failed to join, whole or not at all."""
+    write_whole(home / _FAILED_JOINS, str(joins), sync=True)
 
 
 def last_line(home: Path) -> str | None:

@@ -55,7 +55,13 @@ from consilience.sites.party.public_rows import (
 from consilience.sites.party.replies import KeptReplies, left_by
 from consilience.sites.party.requests import TasksFailed, check_round, read_request
 from consilience.sites.party.secret import own_secret
-from consilience.sites.party.session import Session, last_line, read_session
+from consilience.sites.party.session import (
+    Session,
+    failed_joins,
+    last_line,
+    read_session,
+    write_failed_joins,
+)
 from consilience.sites.party.stage import SiteStage
 from consilience.sites.party.state import (
     CHECKPOINTS,
@@ -203,13 +209,17 @@ class PartySite:
             return self._taken(first, session)
         if first.lifecycle == "join":
             name = asks or hashlib.sha256(encode([first.agreement])).hexdigest()[:16]
-            joined = (session or Session(name)).joined(name, self.limits, audit=self._audit.head)
+            home = self._state.home
+            begun = session or Session(name, joins=failed_joins(home))
+            joined = begun.joined(name, self.limits, audit=self._audit.head)
             party = self._made()
             self._supply(party, first.agreement.public)
             try:
                 return (*self._run_and_write(party, tasks, request, session, joined), "ok")
             except TasksFailed:
-                if session is not None:
+                if session is None:
+                    write_failed_joins(home, joined.joins)
+                else:
                     self._count(replace(session, joins=joined.joins, audit=joined.audit))
                 raise
         if session is None:
