@@ -152,6 +152,15 @@ def nearest(word: str, known: Iterable[str], also: Mapping[str, str] | None = No
     return f"Known: {', '.join(known[:_LISTED])}{', …' if len(known) > _LISTED else ''}."
 
 
+def counted(number: int, one: str, more: str) -> str:
+    """Write a number with its noun.
+
+    >>> counted(1, "round", "rounds"), counted(2_000, "round", "rounds")
+    ('1 round', '2,000 rounds')
+    """
+    return f"{number:,} {one if number == 1 else more}"
+
+
 def command(*words: object) -> str:
     """Write a call of the command line as a shell reads it, for advice.
 

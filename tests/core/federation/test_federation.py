@@ -215,8 +215,28 @@ def test_a_metric_that_was_not_measured():
 def test_without_test_data_nothing_is_measured():
     history = Federation(parties(XY, XY), POINTS).run(ROUND)
     assert history.metrics == [{}, {}, {}]
-    assert str(history) == "3 rounds, nothing measured: the parties hold no test data"
+    assert str(history) == "2 rounds, nothing measured: the parties hold no test data"
     assert str(History()).startswith("0 rounds, nothing measured")
+    assert repr(history) == "History(2 rounds, 0 parties measured)"
+    assert history.parties == () and history.to_frame().empty
+
+
+def test_short_lines_say_what_an_object_is() -> None:
+    made = [Party(n, GaussianNB(), POINTS, XY, test=(POINTS, XY)) for n in "ab"]
+    federation = Federation(made, POINTS)
+    protocol = ensemble_distillation(rounds=1, aggregate=avg())
+    history = federation.run(protocol)
+    assert repr(made[0]) == f"Party('a', SklearnLearner(GaussianNB), {len(POINTS)} rows)"
+    assert repr(federation) == f"Federation(2 parties, Public({len(POINTS)} rows of shape (1,)))"
+    assert repr(protocol) == "ensemble_distillation(rounds=1, aggregate=Aggregator('avg'))"
+    assert repr(history.models["a"]) == "MixedModel(SklearnLearner(GaussianNB))"
+    alone, after = history.metric().mean(axis=1)
+    said = f"mean accuracy {alone:.3f} → {after:.3f}"
+    assert repr(history) == f"History(1 round, 2 parties measured, {said})"
+    frame = history.to_frame()
+    assert frame[["round", "party"]].to_numpy().tolist() == [[0, "a"], [0, "b"], [1, "a"], [1, "b"]]
+    assert frame["accuracy"].tolist() == history.metric().ravel().tolist()
+    assert history._repr_html_().startswith("<pre>") and "accuracy" in history._repr_html_()
 
 
 def test_one_party_of_three_has_test_data():

@@ -53,8 +53,8 @@ class Teacher:
         values: shape ``(n_public, n_outputs)``: soft labels (float32) or values (float64).
         weights: shape ``(m, n_public)``, what each party counted for; ``None`` where the rule is not a
             weighted mean. A row for which nobody counts is not taught.
-        parties: the m names.
-        notes: remarks of the rule for the ledger, such as what it has chosen, or who is left out.
+        parties: names of the m parties that replied; excluded ones are among them, with weight 0.
+        notes: remarks of the rule for the ledger, such as what it has chosen, or which parties are excluded.
         memory: memory for the next round, of the rule and of its screen.
     """
 
@@ -113,7 +113,7 @@ Screen = Callable[[Replies, Mapping[str, Any]], Screened]
 """From the replies of a round and the memory of the screen to what the rule may see."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Aggregator:
     """A rule with its name and what it asks of the parties.
 
@@ -191,6 +191,9 @@ class Aggregator:
             if self.forms is None
             else replace(self.forms(agreed), screen=self.screen, last=self.last)
         )
+
+    def __repr__(self) -> str:
+        return f"Aggregator({self.name!r})"
 
     def __call__(self, replies: Replies, memory: Mapping[str, Any] | None = None) -> Teacher:
         """The teacher of these replies.

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from consilience.core.errors import InvalidInput
+from consilience.core.errors import InvalidInput, counted
 from consilience.core.federation.driver import (
     CompletedRound,
     drive,
@@ -129,6 +129,11 @@ class Federation:
         """Name of the protocol of the last run."""
         self._testers: dict[str, int | None] = {}
         """Parties that can be measured, and how often in a run they let themselves be."""
+
+    def __repr__(self) -> str:
+        return (
+            f"Federation({counted(len(self.network.parties), 'party', 'parties')}, {self.public!r})"
+        )
 
     def form(self) -> Agreement:
         """Align classes, check every party against what is agreed, and start from untrained models.

@@ -2,27 +2,30 @@
 
 from __future__ import annotations
 
+import html
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from consilience.core.errors import InvalidInput, nearest, visible
+from consilience.core.errors import InvalidInput, counted, nearest, visible
 from consilience.core.learners import Model
 from consilience.core.messages.replies import Metrics
-from consilience.core.metrics.metrics import OWN, find_metric, sign_of
+from consilience.core.metrics.metrics import OWN, find_metric, main_metric, sign_of
 from consilience.core.networks import Delivery
 from consilience.core.protocols import Round
 from consilience.core.tasks.base import bookkeeping_tasks
 from consilience.core.validation.arrays import Array
-from consilience.core.validation.printing import prints_no_rows
+
+if TYPE_CHECKING:
+    import pandas
 
 _SHOWN = 0.001
 """Differences that three digits show."""
 
 
-@prints_no_rows
-@dataclass
+@dataclass(repr=False)
 class History:
     """Record of a run in this process.
 
@@ -52,9 +55,46 @@ class History:
         self.metrics.append({party: given.values for party, given in metrics.items()})
         self.deliveries.append(list(deliveries))
 
+    @property
+    def parties(self) -> tuple[str, ...]:
+        """Names of the parties that were measured, sorted."""
+        return tuple(sorted({party for row in self.metrics for party in row}))
+
+    def to_frame(self) -> pandas.DataFrame:
+        """Lay out the metrics as a table.
+
+        Returns:
+            A row for each round and party, with the columns ``round``, ``party`` and one for each metric; NaN
+            where a metric was not measured.
+
+        >>> History(metrics=[{"a": {"accuracy": 0.5}}, {"a": {"accuracy": 0.75}}]).to_frame()
+           round party  accuracy
+        0      0     a      0.50
+        1      1     a      0.75
+        """
+        import pandas  # core runs without it
+
+        return pandas.DataFrame(
+            {"round": number, "party": party, **values}
+            for number, row in enumerate(self.metrics)
+            for party, values in row.items()
+        )
+
+    def __repr__(self) -> str:
+        rounds = counted(max(len(self.rounds) - 1, 0), "round", "rounds")
+        name = main_metric(key for row in self.metrics for given in row.values() for key in given)
+        said = f"History({rounds}, {counted(len(self.parties), 'party', 'parties')} measured"
+        if name is None:
+            return f"{said})"
+        known = [row[~np.isnan(row)] for row in self.metric(name)[[0, -1]]]
+        first, last = (_number(row.mean() if len(row) else None) for row in known)
+        return f"{said}, mean {name} {first} → {last})"
+
+    def _repr_html_(self) -> str:
+        return f"<pre>{html.escape(str(self))}</pre>"
+
     def metric(self, name: str = "accuracy") -> Array:
         """Give one metric, shape ``(n_rounds + 1, n_parties)``, parties by name; NaN where it is missing."""
-        parties = sorted({party for row in self.metrics for party in row})
         if not any(name in given for row in self.metrics for given in row.values()):
             known = {key for row in self.metrics for given in row.values() for key in given}
             raise InvalidInput(
@@ -65,7 +105,7 @@ class History:
                 else "Give the parties test data, Party(test=…); limits and budgets may keep metrics back.",
             )
         return np.array(
-            [[row.get(p, {}).get(name, np.nan) for p in parties] for row in self.metrics]
+            [[row.get(p, {}).get(name, np.nan) for p in self.parties] for row in self.metrics]
         )
 
     @property
@@ -93,7 +133,8 @@ class History:
             why, aside = "the parties hold no test data", bookkeeping_tasks()
             if refused := [d.detail for d in self.failures if d.tasks in aside]:
                 why = f"no metrics left the parties, first: {refused[0]}"
-            said = f"{len(self.rounds)} rounds, nothing measured: {why}"
+            rounds = counted(max(len(self.rounds) - 1, 0), "round", "rounds")
+            said = f"{rounds}, nothing measured: {why}"
             return visible("\n".join([said, *self._left_out(), *self._noted()]))
         ends = [given for row in (self.metrics[0], last) for given in row.values()]
         pairs = [(given.get(n), given.get(n + OWN)) for given in ends for n in shown]

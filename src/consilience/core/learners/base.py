@@ -160,6 +160,9 @@ class Learner(ABC):
     def check_saving(self) -> None:
         """Raise ``InvalidInput`` if what is trained could not be saved and read in another process."""
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({getattr(self, 'name', '')})"
+
     @abstractmethod
     def fit(
         self,

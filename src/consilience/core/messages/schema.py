@@ -92,6 +92,9 @@ class Public:
     notes: tuple[str, ...] = ()
     """Remarks on the table that they were given as."""
 
+    def __repr__(self) -> str:
+        return f"Public({len(self.X):,} rows of shape {self.X.shape[1:]})"
+
     @cached_property
     def encoder_key(self) -> str:
         """Digest of the encoder; empty where there is none."""

@@ -19,11 +19,13 @@ import numpy as np
 
 from consilience.core.numerics.losses import log_losses
 from consilience.core.validation.arrays import Array
+from consilience.core.validation.printing import prints_no_rows
 
 _ROUNDING = 1e-9
 """Distance from the end of a metric's range that rounding explains."""
 
 
+@prints_no_rows
 @dataclass(frozen=True)
 class Scored:
     """Predictions of test rows beside the truth.

@@ -259,6 +259,9 @@ class MixedModel(Model):
         self.alone = Model(alone, classes, outcome)
         self.choices, self.region = tuple(choices), region
 
+    def __repr__(self) -> str:
+        return f"MixedModel({self.taught.learner!r})"
+
     def outputs(self, X: Array) -> Array:
         choice = self.choices[-1]
         if not choice.own:

@@ -123,7 +123,7 @@ class Party:
         self._measured: tuple[Any, dict[str, float]] | None = None
 
     def __repr__(self) -> str:
-        return f"Party({self.name!r}, {type(self.prototype).__name__}, {len(self.rows.X):,} rows)"
+        return f"Party({self.name!r}, {self.prototype!r}, {len(self.rows.X):,} rows)"
 
     # --- what its owner sets ----------------------------------------------------------------------
 

@@ -34,7 +34,7 @@ from consilience.core.validation.arguments import check_arguments
 P = ParamSpec("P")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Protocol:
     """A protocol with its options: call it with a network and public data to get its rounds.
 
@@ -47,6 +47,11 @@ class Protocol:
     options: Mapping[str, Any]
     _rounds: Callable[[NetworkView, Public, RoundState | None], Rounds]
     _again: Callable[..., Protocol]
+
+    def __repr__(self) -> str:
+        return (
+            f"{self.name}({', '.join(f'{name}={value!r}' for name, value in self.options.items())})"
+        )
 
     def __call__(
         self, network: NetworkView, public: Public, state: RoundState | None = None

@@ -16,7 +16,10 @@ Legend: D_c private data, f_c the party's learner, p_c its row of :class:`Predic
 p_A ``teacher``, m the number of parties in the federation, γ_t the step of ``consensus``, α ``alpha``.
 
 Deviations
-    - Round 0 is yielded after line 2 of the first round: the parties alone, before any exchange.
+    - Line 2 of the first round runs at all parties before the loop, and round 0 is yielded after it: the
+      parties alone, before any exchange. Round 1 begins with line 3.
+    - A rule without a screen of its own gets :class:`~consilience.core.aggregation.guard.Guard`, which bounds
+      claims and may exclude parties.
     - Line 4 goes through a consensus step; the default replaces the teacher, as the papers' line does.
       ``damped()`` gives line 8 of Park's Algorithm 3. A step may extrapolate, as ``anderson()`` does:
       rows of probabilities are put back on the simplex.

@@ -172,7 +172,7 @@ def locked(folder: Path, *, wait: float = 0.0) -> sqlite3.Connection:
         lock.execute("BEGIN EXCLUSIVE")
     except sqlite3.DatabaseError as error:
         lock.close()
-        if not error.sqlite_errorname.startswith("SQLITE_BUSY"):
+        if not getattr(error, "sqlite_errorname", "").startswith("SQLITE_BUSY"):
             raise RunFailed(f"cannot be locked ({error})", where=str(folder)) from error
         raise InvalidInput(
             "this run is going on in another process",

@@ -182,7 +182,8 @@ class Ledger:
         try:
             yield
         except sqlite3.OperationalError as error:
-            if error.sqlite_errorname.startswith(_NOT_WRITTEN):
+            # An error of Python's own layer, such as a text that is none, has no such name.
+            if getattr(error, "sqlite_errorname", "").startswith(_NOT_WRITTEN):
                 raise RunFailed(
                     f"the ledger cannot be written ({error})",
                     where=str(self.path),
