@@ -27,7 +27,7 @@ help:
 	@echo "make test-browser live pages in the system's Chromium"
 	@echo "make fuzz         mutated files and messages, under limits of time and memory (minutes)"
 	@echo "make canary       the tests of deployment, slow ones too, with the newest Flower"
-	@echo "make lint         style, types, import contracts, figures of structure"
+	@echo "make lint         style, types, import contracts, figures of structure and of words"
 	@echo "make docs         the documentation, into site/; warnings are errors"
 	@echo "make package      wheel and source archive, into dist/, tried in an empty environment"
 	@echo "make image        the container of coordinator and party (docker or podman)"

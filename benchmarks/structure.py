@@ -25,6 +25,7 @@ from typing import Any
 
 import grimp
 import numpy as np
+import style
 from scipy.sparse.csgraph import connected_components
 
 ROOT = Path(__file__).parent.parent
@@ -60,6 +61,8 @@ def figures() -> dict[str, tuple[int, list[str]]]:
         "parameters_of_party": _parameters_of_party(trees),
         "members_of_party_view": _members_of_party_view(trees),
         "files_that_import_party": _importers_of_party(trees),
+        "docstrings_with_a_mark_of_style": style.marked_docstrings(trees),
+        "marks_of_style_in_readme_and_titles": style.marked_pages(),
     }
     lines = sum(_code_lines(file, tree) for file, tree in trees.items())
     figures = {name: (len(places), places) for name, places in counted.items()}
