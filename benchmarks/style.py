@@ -25,8 +25,9 @@ MARKS = {
         rf"(?:^|[.;:,] |\b(?:and|but|or) )[Ww]here (?:{_NOUN}|parties|models|rows)\b"
     ),
     "a relative clause stands for a noun": (
-        r"\b(?:[Ww]hat (?:it|a|the|they|is|was|leaves|left|comes|came|goes|others|parties|differs|travels|each"
-        r"|these|that|this|no|there|could|can|had|has)|[Ww]hoever|of which|whose (?:row|answers?|rows|models?))\b"
+        r"\b(?:[Ww]hat (?:it|a|the|they|is|was|leaves|left|comes|came|goes|others|parties|differs|travels"
+        r"|each|these|that|this|no|there|could|can|had|has)|[Ww]hoever|of which"
+        r"|whose (?:row|answers?|rows|models?))\b"
     ),
     "an adjective is shorter": rf"\b\w+s? that (?:{_VERB})\b",
     "'of its own'": r"\bof (?:its|their|your|one's) own\b",
