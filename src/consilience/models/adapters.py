@@ -1,4 +1,4 @@
-"""Learners of what is no estimator: the name of a model, a torch module, a function that builds one."""
+"""Make learners of a model's name, a torch module, or a function that builds a module."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""A model that answers and is never trained: a vendor's, a rule set, a hosted language model.
+"""A fixed model that predicts and is never trained: a vendor's model, a rule set, a hosted language model.
 
-A row is asked about once: answers are kept by the digest of the row, in memory and, where there is a file
-for them, on the disk, so that neither a further round, method or seed nor a resumed run asks again.
+Each row is queried once. Answers are cached by the digest of the row, in memory and, if a file is given, on
+disk. Further rounds, methods and seeds use the cache, and so does a resumed run.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ from consilience.core.validation.numbers import check_number
 from consilience.models.files.trust import ForeignCode, find, trusted
 
 AT_ONCE = 256
-"""Rows that the function is called with, at most; what it answered is kept before it is called again."""
+"""Largest number of rows in a call of the function; its answers are cached before the next call."""
 
 _OFF = 1e-3
 """How far a row of probabilities may be from a sum of 1; it is divided by its sum."""
 
 
 class Answers:
-    """Answers to rows that were asked about, by the digest of the row.
+    """Cache of a function's answers, keyed by the digest of the row.
 
     Args:
-        most: rows that may be asked about in all; ``None`` for no limit.
+        most: largest number of rows that may be queried in all; ``None`` for no limit.
     """
 
     def __init__(self, most: int | None) -> None:
@@ -43,10 +43,10 @@ class Answers:
         self._file: Path | None = None
 
     def keep_in(self, file: Path) -> None:
-        """Read the answers of a file, and write further ones to it; those that are known are written too.
+        """Load the cached answers of a file, and append to it all further ones and those already in memory.
 
         Raises:
-            RunFailed: it holds something else, or cannot be written.
+            RunFailed: the file has other content, or cannot be written.
         """
         if file == self._file:
             return
@@ -67,7 +67,7 @@ class Answers:
         self._add({row: answer for row, answer in before.items() if row not in self._known})
 
     def lacking(self, rows: Iterable[str]) -> list[str]:
-        """List the rows that have no answer yet, each once."""
+        """List the rows without an answer yet, each once."""
         return [row for row in dict.fromkeys(rows) if row not in self._known]
 
     def check_budget(self, rows: Iterable[str], *, where: str) -> None:
@@ -102,11 +102,11 @@ class Answers:
             ) from error
 
     def of(self, rows: list[str], ask: Callable[[list[int]], Array]) -> Array:
-        """Give the answers to rows, shape ``(n, n_answers)``; those that lack one are asked about.
+        """Return the answers to rows, shape ``(n, n_answers)``, and query the function for the missing ones.
 
         Args:
             rows: digests of the rows.
-            ask: answers rows, given their positions.
+            ask: function that answers rows, given their positions.
         """
         place = dict(zip(reversed(rows), reversed(range(len(rows))), strict=True))
         lacking = self.lacking(rows)
@@ -118,23 +118,24 @@ class Answers:
 
 
 class Frozen(FixedLearner):
-    """A function that answers rows and is never trained, in the place of a party's model.
+    """A fixed prediction function that takes the place of a party's model and is never trained.
 
-    A party that has one needs no rows of its own; with labelled ones it says how near they lie and calibrates
-    what it sends, as others do. The function may hide anything: a vendor's model, rules, a language model.
+    A party with such a function needs no local rows. If it has labelled rows, it estimates their density and
+    calibrates its answers with them, as other parties do. The function may wrap anything: a vendor's model,
+    rules, a language model.
 
     Args:
-        answer: from inputs, shape ``(n, ...)``, or a pandas table where there are categories, to
-            probabilities ``(n, n_classes)`` in the order of ``classes``, or values ``(n,)`` or
-            ``(n, n_targets)``. Of a row it has to say the same whichever rows it is asked about with; it is
-            called with at most :data:`AT_ONCE`.
-        classes: the classes that it knows, by the names that the party has for them; ``None`` for values.
-        targets: number of values a row, where there are no classes.
-        most: rows that it may be asked about in all; ``None`` for no limit. What it has answered costs
-            nothing.
+        answer: function from inputs, shape ``(n, ...)``, or a pandas table if there are categories, to
+            probabilities ``(n, n_classes)`` in the order of ``classes``, or to values ``(n,)`` or
+            ``(n, n_targets)``. The answer to a row must not depend on the other rows of the call. Each call
+            has at most :data:`AT_ONCE` rows.
+        classes: the classes of the answers, by the party's names; ``None`` for values.
+        targets: number of values a row, if there are no classes.
+        most: largest number of rows that may be queried in all; ``None`` for no limit. Cached answers do not
+            count.
 
     Raises:
-        InvalidInput: it cannot be called, or ``classes`` are not two or more different names.
+        InvalidInput: ``answer`` cannot be called, or ``classes`` are not two or more different names.
 
     Example:
         >>> rule = Frozen(lambda X: np.where(X > 0.5, [[0.1, 0.9]], [[0.8, 0.2]]), classes=["no", "yes"])
@@ -183,11 +184,11 @@ class Frozen(FixedLearner):
         self._columns = list(range(n_outputs))
 
     def align(self, agreed: Iterable[str], names: Iterable[str]) -> None:
-        """Answer in an agreed class order from now on; classes that it does not know have probability 0.
+        """Map answers to an agreed class order; classes missing from :attr:`classes` have probability 0.
 
         Args:
             agreed: the classes of all parties, in order.
-            names: the federation's names of its own :attr:`classes`.
+            names: the federation's names of this model's :attr:`classes`.
         """
         position = {name: column for column, name in enumerate(agreed)}
         self._columns = [position[name] for name in names]
@@ -230,10 +231,11 @@ class Frozen(FixedLearner):
         return values
 
     def _asked(self, X: Array) -> Array:
-        """Ask the function, and check its answers; shape ``(n, n_classes)`` or ``(n, n_targets)``.
+        """Call the function, and check its answers; shape ``(n, n_classes)`` or ``(n, n_targets)``.
 
         Raises:
-            RunFailed: it failed, or what it says is no answer.
+            RunFailed: the function failed, or its answers have a wrong shape, are not finite or are no
+                probabilities.
         """
         try:
             values = np.asarray(self.answer(self.rows(X)), dtype=np.float64)
@@ -273,7 +275,7 @@ class Frozen(FixedLearner):
             raise RunFailed("this is not of a frozen model", where=str(path))
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Frozen:
-        """Copy it with the same function and the same answers, so that nothing is asked twice."""
+        """Copy the model but share its function and its cached answers, so that no row is queried twice."""
         twin = Frozen.__new__(Frozen)
         twin.__dict__.update(self.__dict__)
         return twin
@@ -295,9 +297,13 @@ def frozen(
         most: as there.
         options: further arguments of the function, by name.
 
+    Returns:
+        The model.
+
     Raises:
-        ForeignCode: outside of :func:`~consilience.models.files.trust.trusting`; nothing is imported.
-        InvalidInput: there is no such function, or it cannot be had.
+        ForeignCode: the path is used outside of :func:`~consilience.models.files.trust.trusting`, and was not
+            imported.
+        InvalidInput: the function does not exist or cannot be imported.
     """
     if not trusted(answer):
         raise ForeignCode(answer, "answer")
@@ -312,11 +318,15 @@ def frozen(
 
 
 def row_digests(X: Array, schema: Schema | None = None) -> list[str]:
-    """Digests of rows, each the same whatever rows stand beside it.
+    """Compute the digest of each row, which does not depend on the other rows.
 
     Args:
         X: rows, shape ``(n, ...)``.
-        schema: columns of a table, since the code of a category says nothing without them.
+        schema: columns of a table; the digest includes them, because a category's code has no meaning without
+            them.
+
+    Returns:
+        One digest of 32 hexadecimal digits a row.
     """
     about = b""
     if schema is not None:

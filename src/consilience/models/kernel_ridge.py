@@ -19,23 +19,23 @@ CHOICES = ("gcv", "calibration")
 """The ways to choose the regularisation."""
 
 GRID: Array = np.logspace(1, -10, 45)
-"""What they choose from, in units of the largest eigenvalue of ``W^{1/2} K W^{1/2}``: 4 values a decade."""
+"""Candidates for λ, in units of the largest eigenvalue of ``W^{1/2} K W^{1/2}``: 4 values a decade."""
 
 
 class KernelRidge(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type: ignore[misc]
-    """Kernel ridge regression: of a kernel's functions, the smooth one that is near the targets.
+    """Kernel ridge regression with a fixed or an automatically chosen regularization.
 
     It minimises over the functions ``h`` of the kernel's space
 
         (1/Σw) Σ_i w_i (h(x_i) − y_i)² + λ ‖h‖²,
 
     which gives ``h = k(·, X) a`` with ``(K + λ W⁻¹) a = y`` and ``W = diag(w/Σw)``. Only ratios of weights
-    matter, and a row of weight 0 is left out. Weights α/N on private and (1−α)/N_p on public rows make this
+    matter, and a row of weight 0 is excluded. Weights α/N on private and (1−α)/N_p on public rows make this
     the distillation loss of Park et al. 2023. Several targets share λ; there is no intercept.
 
     A fixed λ takes one Cholesky factorisation of ``W^{1/2} K W^{1/2} + λ I``. A choice takes one
-    eigendecomposition of ``W^{1/2} K W^{1/2}``, and λ is 10 … 10⁻¹⁰ times its largest eigenvalue, on a grid
-    of four values a decade; of equally good ones the largest.
+    eigendecomposition of ``W^{1/2} K W^{1/2}``. The candidates for λ are 10 … 10⁻¹⁰ times its largest
+    eigenvalue, on a grid of four values a decade; the largest of equally good ones is taken.
 
     Args:
         regularization: λ > 0; or ``"gcv"``, which minimises generalised cross-validation,
@@ -44,14 +44,14 @@ class KernelRidge(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type: ign
         kernel: a name of :data:`consilience.core.numerics.kernels.KERNELS`, or a function of two matrices of
             rows, ``(n, d), (m, d) -> (n, m)``, symmetric and positive semi-definite; scikit-learn's
             ``gaussian_process.kernels`` are such functions.
-        gamma: of the named kernel, if it has one; ``None`` for scikit-learn's default.
-        degree: of ``"polynomial"``.
-        coef0: of ``"polynomial"`` and ``"sigmoid"``.
+        gamma: coefficient of a named kernel, if it has one; ``None`` uses scikit-learn's default.
+        degree: degree of ``"polynomial"``.
+        coef0: constant term of ``"polynomial"`` and ``"sigmoid"``.
 
     Attributes:
         X_fit_: the rows with a weight above 0, shape ``(n, d)``.
         dual_coef_: ``a``, shape ``(n,)`` or ``(n, n_targets)``.
-        regularization_: the λ that was taken.
+        regularization_: the chosen λ.
         n_features_in_: ``d``.
 
     Source:
@@ -123,15 +123,15 @@ class KernelRidge(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type: ign
             X: shape ``(n, d)``.
             y: shape ``(n,)`` or ``(n, n_targets)``.
             sample_weight: shape ``(n,)``, non-negative; ``None`` for equal weights.
-            validation: ``(X, y)`` that is not trained on, for ``regularization="calibration"`` only.
+            validation: held-out ``(X, y)``, for ``regularization="calibration"`` only.
 
         Returns:
             Itself.
 
         Raises:
-            InvalidInput: a parameter out of range, a kernel that is not positive semi-definite on these
-                rows, no ``validation`` where it is needed, or a system too near to singular.
-            ValueError: rows or targets that are not finite numbers of the right shape.
+            InvalidInput: a parameter is out of range, the kernel is not positive semi-definite on these rows,
+                a required ``validation`` is missing, or the system is too near to singular.
+            ValueError: the rows or targets are not finite numbers of the right shape.
         """
         self.check_parameters()
         X, y = self._rows(X, y, reset=True)

@@ -29,10 +29,10 @@ class LearnerEntry:
     Attributes:
         summary: one line for ``consilience list learners``.
         target: the class or function that makes it, as ``"package.module:name"``.
-        kind: ``"classification"`` or ``"regression"``; ``None`` where it can do both.
+        kind: ``"classification"`` or ``"regression"``; ``None`` if it can do both.
         before: transformers in front of it in a pipeline, as import paths.
         defaults: parameters that differ from the library's own.
-        extra: the extra of this package that it needs.
+        extra: the extra of this package that the model requires.
     """
 
     summary: str
@@ -266,7 +266,7 @@ LEARNERS: dict[str, LearnerEntry] = {
         kind=None,
     ),
 }
-"""The presets. Those that are not for texts take flat rows and images alike."""
+"""The presets. All except those for texts accept flat rows and images."""
 
 
 def make(
@@ -276,15 +276,19 @@ def make(
     recipe: TorchRecipe | Mapping[str, Any] | None = None,
     **parameters: Any,
 ) -> Learner:
-    """The learner that a configuration file names.
+    """Make the learner that a configuration file names.
 
     Args:
         name: a preset of :data:`LEARNERS`, or ``"package.module:Class"`` of an estimator of scikit-learn,
-            XGBoost, LightGBM or consilience; of anything else inside of :func:`trusting` alone, since names
-            come from files as a rule. A class of your own can be given to :func:`as_learner` as an object.
+            XGBoost, LightGBM or consilience. Other import paths are accepted only inside of :func:`trusting`,
+            since names usually come from files. An object of a user's class can be given to
+            :func:`as_learner`.
         kind: as for :func:`as_learner`.
-        recipe: how to train a torch model; a table of :class:`TorchRecipe`'s fields will do.
+        recipe: training recipe of a torch model, as a :class:`TorchRecipe` or a mapping of its fields.
         parameters: of the model; those of a preset with transformers in front go to the model.
+
+    Returns:
+        The learner, untrained.
 
     Raises:
         InvalidInput: unknown name or parameter, with the nearest known one.
@@ -300,10 +304,13 @@ def make(
 
 
 def foreign_code(name: str, parameters: Mapping[str, Any]) -> tuple[ForeignCode, ...]:
-    """Find all that :func:`make` refuses to import outside of :func:`trusting`.
+    """Find all import paths that :func:`make` refuses to follow outside of :func:`trusting`.
+
+    Returns:
+        One error for each path, not raised.
 
     Raises:
-        InvalidInput, MissingExtra: as :func:`make`, where there is nothing of that kind.
+        InvalidInput, MissingExtra: as :func:`make`, if there is no such path.
     """
     if not (found := tuple(named_code(name, parameters))):
         with trusting(False):
@@ -315,7 +322,7 @@ _OURS = frozenset(entry.target for entry in LEARNERS.values())
 
 
 def check_name(name: str) -> None:
-    """Raise ``InvalidInput`` on what is neither a preset nor an import path; nothing is imported."""
+    """Raise ``InvalidInput`` unless the name is a preset or looks like an import path."""
     if name not in LEARNERS and ":" not in name:
         raise InvalidInput(f"unknown learner {name!r}", mend=nearest(name, LEARNERS))
 

@@ -1,4 +1,4 @@
-"""A table held against a schema column by column: every difference, where a run would stop at the first."""
+"""Check a table against a schema and list every difference, whereas a run would stop at the first."""
 
 from __future__ import annotations
 
@@ -29,17 +29,18 @@ class ColumnCheck:
     """One column, as a run would read it.
 
     Attributes:
-        name: in the schema; of a table without one, in the table.
-        own: name in the table; ``None`` where the table lacks the column.
+        name: name in the schema; without a schema, in the table.
+        own: name in the table; ``None`` if the table lacks the column.
         kind: ``"number"``, ``"category"``, ``"boolean"``, ``"date"``, ``"text"``, ``"classes"`` or
-            ``"values"``; empty where it could not be told.
+            ``"values"``; empty if it could not be determined.
         missing: share of rows without a value.
-        holds: name of each category or class to its rows; or the least, median and largest of other values,
-            which of dates are texts.
+        holds: number of rows by the name of the category or class; for other values the least, the median and
+            the largest, as texts for dates.
         notes: remarks.
-        suited: whether it can be an input, and should: no column that is left out, or numbers persons.
-        refused: the reason why a run would refuse it; ``None`` where it would not.
-        mend: what to do about that.
+        suited: whether the column can and should be an input; false for a refused or excluded column, or one
+            that seems to number persons.
+        refused: the reason why a run would refuse it; ``None`` if a run would accept it.
+        mend: advice on how to correct that.
     """
 
     name: str
@@ -58,11 +59,11 @@ class TableCheck:
     """Findings on a table.
 
     Attributes:
-        rows: how many it has.
-        columns: the schema's, in its order; or the table's own.
-        target: the column of labels or values, where one was named.
-        left_out: columns of the table that are no inputs.
-        schema: the columns agreed on, or those that the table suggests; ``None`` for texts, and where one was
+        rows: number of rows.
+        columns: the schema's columns, in its order; without a schema, the table's.
+        target: the column of labels or values, if one was named.
+        left_out: columns of the table excluded from the inputs.
+        schema: the agreed columns, or those that the table suggests; ``None`` for texts, and if a column was
             refused.
     """
 
@@ -92,22 +93,26 @@ def check_table(
     unknown: Lenient = "refused",
     rows_are_independent: bool = False,
 ) -> TableCheck:
-    """Read a table as a run would, and say all that is odd.
+    """Read a table as a run would, and report all problems.
 
     Args:
         path: a ``.csv``, ``.parquet`` or ``.xlsx`` file.
-        like: the columns agreed on; by default those that the table suggests.
+        like: the agreed columns; by default those that the table suggests.
         target: its column of labels or values.
-        kind: ``"classification"`` or ``"regression"``, where the values of the target do not say it.
-        drop: columns to leave out.
+        kind: ``"classification"`` or ``"regression"``; by default the values of the target decide.
+        drop: columns to exclude.
         rename: name in the table to the name in ``like``.
-        units: name in ``like`` to the factor that brings the table's numbers to its unit.
+        units: name in ``like`` to the factor that converts the table's numbers to its unit.
         missing: whether the table may lack columns.
-        unknown: what becomes of categories that ``like`` does not have: refused, or read as missing.
+        unknown: treatment of categories missing from ``like``: refused, or read as missing.
         rows_are_independent: whether a column may name persons on several rows.
 
+    Returns:
+        The findings on every column.
+
     Raises:
-        InvalidInput: the file cannot be read, a column named here is not there, or persons have several rows.
+        InvalidInput: the file cannot be read, a column named here does not exist, or persons have several
+            rows.
     """
     where, table = str(path), named_columns(path)
     for name in (*drop, *filter(None, [target])):
@@ -179,10 +184,13 @@ def check_outcome(path: Path, table: Table, name: str, kind: Kind | None) -> Col
     """Read the column of labels or values of a table, as a party of a run does.
 
     Args:
-        path: of the file.
+        path: path of the file.
         table: its rows.
-        name: of the column.
-        kind: ``"classification"``, ``"regression"``, or by default what its values say.
+        name: name of the column.
+        kind: ``"classification"``, ``"regression"``, or ``None`` if the values decide.
+
+    Returns:
+        The findings on the column.
     """
     try:
         (_, own), tests, classes = load_own(path, name, kind=kind, rows_are_independent=True)
@@ -239,7 +247,7 @@ def _agreed(
 
 
 def _found(column: Column, own: str | None, part: Array, notes: Sequence[str]) -> ColumnCheck:
-    """A column that was read: what it holds, and the share of gaps."""
+    """Describe a column after it was read: its values, and its share of gaps."""
     gaps = np.isnan(part.astype(np.float64))
     known = part[~gaps]
     holds: Mapping[str, int] | tuple[float | str, ...] = field(default=(), repr=False)

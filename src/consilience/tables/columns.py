@@ -35,7 +35,7 @@ _PLAIN = re.compile(r"[-+]?(0|[1-9]\d*)(\.\d*)?")
 
 
 class LongTexts(InvalidInput):
-    """A column of texts that are no categories."""
+    """The texts of a column are no categories."""
 
 
 def suggested_column(
@@ -44,16 +44,16 @@ def suggested_column(
     """Read one column as :func:`rows_and_schema` does.
 
     Args:
-        name: of the column.
+        name: name of the column.
         given: its values, as a :class:`~consilience.tables.table.Table` has them.
-        where: whose they are, for errors.
+        where: owner of the column, for errors.
         mark: decimal mark of the table.
 
     Returns:
-        the column of the schema, ``None`` where it is left out; its values as numbers; and remarks.
+        the column of the schema, ``None`` if it is excluded; its values as numbers; and remarks.
 
     Raises:
-        LongTexts: texts that are no categories.
+        LongTexts: the texts are no categories.
         InvalidInput: infinite numbers, or values that could mean two things.
     """
     values = given
@@ -93,7 +93,7 @@ def suggested_column(
 
 
 def _without_marks(values: Array, name: str, where: str, mark: Mark) -> tuple[Array, list[str]]:
-    """Read numbers among which a word that says "missing" stands; and a remark, if there is one."""
+    """Read numbers among which words for "missing" stand, and return them with a remark, if there is one."""
     words = {text for text in set(values) if text is not None and not is_number(text)}
     marks = sorted(word for word in words if word.lower() in MARKS)
     if not marks:
@@ -147,14 +147,14 @@ def check_finite_column(values: Array, name: str, *, where: str) -> None:
 def codes_of(
     given: Array, column: Column, unknown: Lenient, *, discreet: bool, where: str
 ) -> tuple[Array, list[str]]:
-    """Read values as codes of a column's categories, spelt alike or nearly; gaps are NaN.
+    """Read values as codes of a column's categories, allowing for spelling differences; gaps are NaN.
 
     Args:
         given: values of one column of a table.
-        column: the column agreed on.
-        unknown: what becomes of other categories: refused, or read as missing.
-        discreet: leave the values out of errors and remarks.
-        where: whose they are, for errors.
+        column: the agreed column.
+        unknown: treatment of other categories: refused, or read as missing.
+        discreet: exclude the values from errors and remarks.
+        where: owner of the values, for errors.
 
     Returns:
         Codes, shape ``(n,)``, and remarks.
@@ -210,11 +210,11 @@ def _as_texts(values: Array) -> list[str | None]:
 
 
 def _spellings(text: str, *, capitals: bool = True) -> list[str]:
-    """Other spellings of a text: with small letters in words, and as a number.
+    """List other spellings of a text: with small letters in words, and as a number.
 
     Args:
-        text: any.
-        capitals: whether capital letters of codes and single letters tell them apart.
+        text: any text.
+        capitals: whether codes and single letters that differ only in capitals stay different.
     """
     words = same_words(text)
     found = [words if capitals else words.lower()]
@@ -231,7 +231,7 @@ def _of_one_case(texts: Iterable[str]) -> bool:
 
 
 def truth_of(text: str) -> int | None:
-    """Truth value that a text says, 0 or 1; ``None`` where it says none."""
+    """Return the truth value of a text such as ``yes``, 0 or 1; ``None`` if the text is no truth value."""
     spellings = _spellings(text, capitals=False)
     return next((_TRUTH[one] for one in spellings if one in _TRUTH), None)
 
@@ -239,13 +239,13 @@ def truth_of(text: str) -> int | None:
 def numbers_of(
     given: Array, column: Column, *, discreet: bool, where: str, mark: Mark = ""
 ) -> tuple[Array, list[str]]:
-    """Read values as numbers: as they are, of texts that say some, of truth values or dates.
+    """Read values as numbers: numbers, texts of numbers, truth values or dates.
 
     Args:
         given: values of one column of a table.
-        column: the column agreed on.
-        discreet: leave the values out of errors and remarks.
-        where: whose they are, for errors.
+        column: the agreed column.
+        discreet: exclude the values from errors and remarks.
+        where: owner of the values, for errors.
         mark: decimal mark of the table.
 
     Returns:

@@ -22,23 +22,23 @@ class Dataset:
     """Rows with their labels, and the names of classes and columns.
 
     Attributes:
-        name: in reports.
+        name: name in reports.
         X: training inputs: numbers, shape ``(n, ...)`` with two or more axes (tables ``(n, columns)``, grey
             images ``(n, 28, 28)``, colour images ``(n, 3, 32, 32)``, pixels in [0, 1]), or texts: an object
-            array of ``str``, shape ``(n,)``. Numbers are float32, or float64 if that would make different
+            array of ``str``, shape ``(n,)``. Numbers are float32, or float64 if float32 would make different
             numbers of a column equal.
-        y: training labels, shape ``(n,)``: int64 codes into ``classes``, or float64 values; of survival times
-            and events, shape ``(n, 2)``.
+        y: training labels, shape ``(n,)``: int64 codes into ``classes``, or float64 values; survival times
+            and events have shape ``(n, 2)``.
         X_test: test inputs, shaped like ``X``.
         y_test: test labels.
         classes: the names of the classes in code order; ``None`` for regression.
-        columns: the names of the columns of a 2-D ``X``, where it has names.
+        columns: the names of the columns of a 2-D ``X``; ``None`` if they have no names.
         group: a natural group of each training row (the hospital), shape ``(n,)``, ``str``.
         group_test: the same for test rows.
-        notes: what a reader must know, such as "30,000 of 50,000 training rows found".
-        schema: what the columns of a table are; gaps (NaN) may be in ``X`` where it says so.
-        remarks: warnings of columns that may give persons or the target away.
-        labels: names of several labels, of which ``y`` has shape ``(n, L)``: 1, 0, and NaN where not known.
+        notes: important remarks for readers, such as "30,000 of 50,000 training rows found".
+        schema: the columns of a table; it marks the columns of ``X`` that may have gaps (NaN).
+        remarks: warnings of columns that may reveal persons or the target.
+        labels: names of several labels; ``y`` then has shape ``(n, L)``: 1, 0, and NaN if unknown.
 
     Raises:
         InvalidInput: no rows, NaN or infinite values, labels that do not match the rows or the

@@ -65,24 +65,27 @@ def load_table(
         target: the column of labels or values; in an ``.npz`` the array, ``"y"`` by default.
         time: for survival, in place of a target, the column of times until the event, or until the row was
             last seen.
-        event: the column that says whether there was an event: 1 or 0, yes or no, true or false.
-        labels: in place of a target, columns of several labels, where a gap is not known.
+        event: the column of events: 1 or 0, yes or no, true or false.
+        labels: in place of a target, columns of several labels; a gap means that the label is unknown.
         group: the column (array) of natural groups, such as the hospital; not an input.
         groups: names of the groups that take part, as if the files held no others; by default all.
         columns: the input columns; by default all but target and group. They may hold numbers, categories,
             truth values and dates, with gaps; or there is one, of texts.
-        drop: columns that are no inputs, such as the number of a person.
-        test: a file of test rows with the same columns; else rows are set aside.
+        drop: columns to exclude from the inputs, such as the number of a person.
+        test: a file of test rows with the same columns; by default rows are set aside.
         test_fraction: the share to set aside, of every class, in every group.
-        seed: of the split; the same seed gives the same one.
+        seed: seed of the split; the same seed gives the same one.
         kind: by default ``"classification"`` for strings, integers and booleans, and
             ``"regression"`` for floating-point numbers.
-        rows_are_independent: whether a table is taken in which a column seems to name persons on several rows
-            (:mod:`~consilience.tables.persons`).
+        rows_are_independent: whether to accept a table with a column that seems to name persons on several
+            rows (:mod:`~consilience.tables.persons`).
+
+    Returns:
+        The dataset.
 
     Raises:
-        InvalidInput: a file or column that is not there (with the nearest and the known names),
-            columns that cannot be used, rows without a label, no rows, persons with several rows.
+        InvalidInput: a file or column does not exist (with the nearest and the known names), columns cannot
+            be used, rows lack a label, there are no rows, or persons have several rows.
     """
     path = Path(path)
     named = target_columns(target, time, event, labels, where=str(path))
@@ -129,14 +132,14 @@ def load_own(
     kind: Kind | None = None,
     rows_are_independent: bool = False,
 ) -> tuple[tuple[Any, Array], tuple[Any, Array] | None, bool]:
-    """Load a party's own rows, of a table as they came: the public rows say how they are read.
+    """Load a party's own rows without conversion, because the public rows determine how to read them.
 
     Args:
         path: as in :func:`load_table`, and all that follow.
         target: the column of labels or values.
         time: the column of times.
         event: the column of events.
-        labels: columns of several labels; one that is not there is not known.
+        labels: columns of several labels; a label without a column is unknown.
         columns: the input columns.
         test: a file of test rows, or the share to set aside; ``None`` for none.
         kind: ``"classification"`` or ``"regression"``.
@@ -183,7 +186,7 @@ def load_unlabelled(path: Path, columns: Sequence[str] | None = None) -> Any:
 
 @dataclass(frozen=True)
 class _Wanted:
-    """Columns and groups of a file that are asked for, and whether inputs become numbers."""
+    """Selection of a file's columns and groups, and whether inputs become numbers."""
 
     target: Target = None
     group: str | None = None
@@ -235,7 +238,7 @@ def _labelled(
 
 
 def _spelt_alike(rows: _Rows, held_out: _Rows | None) -> tuple[_Rows, _Rows | None]:
-    """Give classes, and groups, that differ by capital letters and blanks alone one spelling, and say so."""
+    """Unify classes, and groups, that differ only in capital letters and blanks, and add a note."""
     parts = [rows] if held_out is None else [rows, held_out]
     for role in ("target", "group"):
         given = [getattr(part, role) for part in parts]
@@ -268,16 +271,16 @@ def read_rows(
     Args:
         path: as in :func:`load_table`.
         columns: names of columns, in this order; ``None`` for all. An ``.npz`` has no column names.
-        drop: names of columns that are left out of these.
-        like: the schema that the rows are read by, other columns being left out; by default they make one.
-        unknown: what becomes of categories that ``like`` does not have: refused, or read as missing.
-        rename: name in the file to the name in ``like``, where the file has that one.
+        drop: names of columns to exclude from these.
+        like: the schema to read the rows by, which excludes other columns; by default the rows suggest one.
+        unknown: treatment of categories missing from ``like``: refused, or read as missing.
+        rename: name in the file to the name in ``like``; names missing from the file are ignored.
         units: as in :func:`~consilience.tables.rows.rows_of`.
-        prepared: makes the table to read of the one in the file.
-        precision: of the numbers; by default the one that the columns of the schema need.
+        prepared: function from the table in the file to the table to read.
+        precision: type of the numbers; by default the one that the columns of the schema need.
 
     Returns:
-        inputs, shape ``(n, columns)``, or texts; and their schema, where columns have names.
+        inputs, shape ``(n, columns)``, or texts; and their schema, if columns have names.
 
     Raises:
         InvalidInput: as in :func:`load_table`.
@@ -311,9 +314,9 @@ class _Rows:
 
 
 def _read(path: Path, wanted: _Wanted, like: Schema | None = None, *, tests: bool = False) -> _Rows:
-    """Inputs, as numbers or the table that they are, targets and groups of a file.
+    """Read the inputs, as numbers or as an unconverted table, the targets and the groups of a file.
 
-    Inputs are read as those of the schema ``like``, where one is given; test rows may lack a group.
+    Inputs are read by the schema ``like``, if it is given; test rows may lack a group.
     """
     where = str(path)
     if path.suffix == ".npz":

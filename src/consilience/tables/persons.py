@@ -1,7 +1,9 @@
-"""Columns that name a person on several rows: such rows are not independent of one another.
+"""Find columns that name a person on several rows, because such rows are not independent of one another.
 
-Rows are dealt at random to training, test, calibration and public rows. If a person has several, a model has
-seen the person that it is measured on: it gets 94 % right of labels that a coin decided for each person.
+Rows are dealt at random to training, test, calibration and public rows. If a person has several rows, a model
+may be tested on a person from its training rows. It then predicts 94 % of the labels correctly, even if a
+coin decided the label of each person.
+
 A column names persons on several rows if one of these holds:
 
 1. Its name is one of persons or their numbers, such as ``patient``, ``Subject No``, ``USUBJID`` or ``id``, a
@@ -36,7 +38,7 @@ decide the target."""
 _DATE = re.compile(r"\s*\d{1,4}[-./]\d{1,2}[-./]\d{1,4}\b")
 _CHANCE = math.log(1e-6)
 _FIRST = 200
-"""Values that are looked at first: few columns are the same on all rows of each of them."""
+"""Number of values to check first, since few columns are constant on the rows of each of them."""
 
 _NUMBER = "ids?|uids?|uuid|guid|nr|no|num|number|code|key|hash|pseudonym|identifier|name"
 _PERSON = (
@@ -57,13 +59,13 @@ def check_persons(
     """Refuse a table in which a person has several rows.
 
     Args:
-        table: all columns of a file, those too that are no inputs.
+        table: all columns of a file, including columns outside of the inputs.
         targets: labels or values, each of shape ``(n,)``.
         but: names of the columns of targets and groups, which name no persons.
         where: the file.
 
     Raises:
-        InvalidInput: a column names persons on several rows; the module says the rule.
+        InvalidInput: a column names persons on several rows, by the rule in the module's docstring.
     """
     table = replace(
         table,
@@ -91,7 +93,7 @@ def _evidence(
     table: Table,
     targets: Sequence[Array],
 ) -> str:
-    """What says that a column names persons on several rows; empty where nothing does."""
+    """Describe the evidence that a column names persons on several rows; empty without evidence."""
     if not len(counts) or counts.max() < 2 or counts.mean() > MOST_ROWS:
         return ""
     plain = re.sub(r"[\W_]+", "", name.lower())
@@ -121,7 +123,7 @@ def _evidence(
 
 
 def _as_read(table: Table, name: str, where: str) -> Array:
-    """A column of texts as the numbers or dates that it says, such as those of a file with decimal commas."""
+    """Read a column of texts as numbers or dates if possible, such as those of a file with decimal commas."""
     values = table.columns[name]
     with suppress(InvalidInput):  # it may be no input; who reads it says so
         if values.dtype.kind == "O":
@@ -158,12 +160,12 @@ def _codes(values: Array) -> tuple[Array, Array]:
 
 
 def _same(order: Array, codes: Array, other: Array, rising: Array | None) -> bool:
-    """Tell whether a column is the same on all rows of each value of another one, and not by chance.
+    """Check whether a column is constant on the rows of each value of another one, and not by chance.
 
     Args:
-        order: rows by the value that they have, those without one left out.
+        order: rows by their value; rows without one are excluded.
         codes: the value of each row, shape ``(n,)``.
-        other: the column's values, as numbers in their order; gaps are values of their own.
+        other: the column's values, as numbers in their order; a gap counts as a value.
         rising: the value of each row, if values have an order: a column that rises or falls with it all along
             is made of it.
     """

@@ -22,7 +22,7 @@ from consilience.tables.text_columns import with_text_columns
 @prints_no_rows
 @dataclass(frozen=True)
 class Scaling:
-    """``(x - centre) / spread``, column by column: what the public rows say of the columns' scales.
+    """Standardisation ``(x - centre) / spread`` of each column, estimated from the public rows.
 
     Attributes:
         centre: the columns' means, the shape of one row.
@@ -53,15 +53,15 @@ class Scaling:
 
 @dataclass(frozen=True)
 class Kept:
-    """A model that was kept, loaded.
+    """A saved model, loaded from a file.
 
     Attributes:
         model: ready to predict.
-        schema: the columns it was trained on, where they had names.
-        row_shape: the shape of one row, empty for texts; ``None`` where it is not known.
-        scaling: what was done to every row before training; ``None`` if nothing was.
-        about: whose it is and of what, for people.
-        rename: name of a column in the party's files to the name that the schema has for it.
+        schema: its training columns; ``None`` if they had no names.
+        row_shape: the shape of one row, empty for texts; ``None`` if unknown.
+        scaling: transformation of every row before training; ``None`` for no transformation.
+        about: description of the model's owner and content, for people.
+        rename: name of a column in the party's files to its name in the schema.
         units: name in the schema to a factor on the numbers of the party's files, or a scale of temperature.
     """
 

@@ -1,4 +1,4 @@
-"""Reading of tables for parties, coordinators and models: what core asks of a package that reads tables."""
+"""Read tables for parties, coordinators and models: the table reader that the core package requires."""
 
 from __future__ import annotations
 
@@ -42,12 +42,12 @@ def columns(table: Any, *, where: str) -> Mapping[str, Array]:
 
 
 def rows_in(file: Path) -> Rows:
-    """Read the rows of a file that has no labels."""
+    """Read the rows of a file without labels."""
     return read_rows(file)
 
 
 def asked_rows(table: Any, schema: Schema | None, *, where: str) -> Array | None:
-    """Read rows that a model is asked about by the columns that it was trained on."""
+    """Read prediction rows of a model by its training columns."""
     read = Table.of(table, where=where)
     if schema is None:
         return text_rows(read)
@@ -79,16 +79,16 @@ def row_source(X: Any, tests: Any, *, where: str) -> OwnTable | None:
 @prints_no_rows
 @dataclass(frozen=True)
 class PrivateTable:
-    """Table of a party, and how its columns are read by those of the public rows.
+    """A party's table, with the settings to read it by the columns of the public rows.
 
     Attributes:
         table: a pandas table, or any with ``__arrow_c_stream__``.
         rename: own name of a column to the name of the public rows' column.
         units: the public rows' name of a column to the factor that own numbers are multiplied by, or
-            ``"F to C"`` or ``"C to F"``; 1 states that they have the unit already.
-        missing: whether columns of the public rows may be missing. The party is then trained on those it has,
-            and answers public rows through them.
-        unknown: what becomes of categories that the public rows do not have: refused, or read as missing.
+            ``"F to C"`` or ``"C to F"``; 1 confirms the public rows' unit.
+        missing: whether columns of the public rows may be missing. The party is then trained on its existing
+            columns, and answers public rows through them.
+        unknown: treatment of categories missing from the public rows: refused, or read as missing.
     """
 
     table: Any = field(compare=False)  # two tables have no single answer to whether they are equal
@@ -144,7 +144,7 @@ class OwnTable:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Names of its own columns."""
+        """Names of the party's columns."""
         return tuple(self.private.columns)
 
     @property
@@ -153,11 +153,11 @@ class OwnTable:
         return tuple(self.how.rename.get(name, name) for name in self.private.columns)
 
     def remarks(self, y: Array) -> tuple[str, ...]:
-        """Remark on columns that tell the targets, for people."""
+        """Return remarks on columns that reveal the targets, for people."""
         return says_target(self.private, y)
 
     def rows(self) -> tuple[Rows, Array | None]:
-        """Read the rows by the schema that they suggest themselves."""
+        """Read the private rows by a schema of their columns, and the test rows by the same schema."""
         where = f"{self.where}, private data"
         found = rows_and_schema(self.private, where=where, texts="left out")
         assert found.schema is not None

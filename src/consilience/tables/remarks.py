@@ -24,7 +24,7 @@ _APART, _FITS, _SURE = 0.6, 0.25, 0.15
 which they surely do by a small factor. Sites with other patients lie apart less, or do not come together."""
 
 _BODY = {"C to F": (30.0, 45.0), "F to C": (86.0, 113.0)}
-"""Temperatures of a body: elsewhere a scale cannot be told from other values."""
+"""Ranges of body temperatures; outside of them a scale cannot be distinguished from other values."""
 
 _STANDS_FOR_A_GAP = re.compile(r"-1|-?(8{2,}|9{2,})")
 _WHOLE_OR_PART = re.compile(r"[-+]?[0-9]+(\.[0-9]*)?")
@@ -34,19 +34,22 @@ _IDENTITY = re.compile(
 
 
 def unit_remark(values: Array, column: Column, *, where: str, discreet: bool = False) -> str:
-    """Say that numbers are of another unit than the public ones; an empty text where nothing shows it.
+    """Return a remark if numbers seem to have another unit than the public ones, or else an empty text.
 
-    The evidence is that they lie apart from the public deciles, and on them after a conversion between two
-    units that are known; or that both their size and their spread are ten times the public ones.
+    The evidence is one of two. The numbers lie apart from the public deciles, and on them after a conversion
+    between two known units; or both their size and their spread are ten times the public ones.
 
     Args:
-        values: of a party, shape ``(n,)``; gaps are NaN.
+        values: a party's values, shape ``(n,)``; gaps are NaN.
         column: the public rows' column.
-        where: whose they are, for the error.
-        discreet: leave what the party holds out of the text.
+        where: owner of the values, for the error.
+        discreet: exclude the party's values from the text.
+
+    Returns:
+        The remark.
 
     Raises:
-        InvalidInput: nine tenths of them lie beyond all public ones, too, and the conversion fits well.
+        InvalidInput: nine tenths of them also lie beyond all public ones, and the conversion fits well.
     """
     known = values[~np.isnan(values.astype(np.float64))].astype(np.float64)
     if len(known) < FEW or not column.deciles or column.low == column.high:
@@ -123,7 +126,7 @@ def _far(known: Array, column: Column) -> float | None:
 
 
 def group_remarks(X: Array, schema: Schema, group: Array) -> Iterator[str]:
-    """Remarks on columns that are of another unit in one group of rows, or missing in all of them.
+    """Yield remarks on columns with another unit in one group of rows, or without a value in the whole group.
 
     Args:
         X: rows, shape ``(n, d)``.
@@ -149,7 +152,7 @@ def group_remarks(X: Array, schema: Schema, group: Array) -> Iterator[str]:
 
 
 def column_remarks(column: Column, values: Array) -> Iterator[str]:
-    """Remarks on a column by itself: nothing in it, numbers that stand for a gap, numbers of persons.
+    """Yield remarks on one column: no values, a constant, numbers that stand for a gap, numbers of persons.
 
     Args:
         column: the column.
@@ -208,14 +211,14 @@ def numbers_persons(column: Column, values: Array) -> str:
 
 
 def one_spelling(texts: Sequence[str]) -> tuple[dict[str, str], tuple[str, ...]]:
-    """Find one spelling, the most frequent one, for texts that have the same words.
+    """Find one spelling, the most frequent one, for texts with the same words.
 
     Args:
-        texts: of all rows.
+        texts: the texts of all rows.
 
     Returns:
-        Each text's spelling; and remarks on texts that are read as one, and on those that differ by capital
-        letters alone and are not, as codes may.
+        Each text's spelling; and remarks on merged texts, on different texts of one number, and on texts
+        that differ by capital letters alone and stay apart, because they may be codes.
 
     >>> one_spelling(["Lebt", "lebt", "Lebt", "tot"])[0]
     {'Lebt': 'Lebt', 'lebt': 'Lebt', 'tot': 'tot'}
@@ -266,14 +269,18 @@ def identifies(name: str) -> bool:
 
 
 def says_target(table: Table, target: Array) -> tuple[str, ...]:
-    """Remarks on inputs that are the target under another name.
+    """Return remarks on inputs that repeat the target under another name.
 
-    Of classes: every value goes with one label, and every label with one value, or every label with several
-    where each stands in many rows; gaps are left out. Of values: they are in the same order, or the reverse.
+    An input repeats classes if every value occurs with one label, and either every label with one value, or
+    every label with several values that each stand in many rows; gaps are excluded. An input repeats a
+    target of values if it has their order, or the reverse.
 
     Args:
         table: the inputs.
         target: labels, shape ``(n,)``, or values ``(n, n_targets)``.
+
+    Returns:
+        The remarks; empty if there are none.
     """
     columns = target.reshape(len(target), -1).T
     found = []

@@ -31,17 +31,21 @@ Texts = Literal["refused", "left out"]
 def rows_and_schema(table: Table, *, where: str, texts: Texts = "refused") -> Rows:
     """Make the schema that a table suggests, and its rows.
 
-    Numbers are numbers, and so are texts that all say some. Texts of which few differ are categories. Words
-    of which most differ are left out, and so is a column without a value; each with a note.
+    Numbers, truth values and dates keep their kind, and a column of texts that can all be read as numbers or
+    dates gets that kind. A column with few different texts becomes categories. A column of mostly different
+    words is excluded, and so is a column without a value; each with a note.
 
     Args:
         table: the rows.
-        where: whose they are, for errors.
-        texts: what becomes of columns of texts that are no categories: refused, or left out.
+        where: owner of the rows, for errors.
+        texts: treatment of text columns that cannot be categories: refused, or excluded.
+
+    Returns:
+        Rows, shape ``(n, columns)``, their schema, and notes.
 
     Raises:
-        InvalidInput: no rows or columns, infinite numbers, texts that are no categories, or dates or numbers
-            that are not written in one way.
+        InvalidInput: no rows or columns, infinite numbers, texts that cannot be categories, or dates or
+            numbers in several formats.
     """
     n = len(table)
     if not n or not table.columns:
@@ -108,26 +112,29 @@ def rows_of(
     discreet: bool = False,
     options: bool = True,
 ) -> Rows:
-    """Read a table as rows of a schema; other columns are left out.
+    """Read a table as rows of a schema; exclude other columns.
 
-    Differences of spelling are mended: the order of columns, small and capital letters and blanks of names
-    and categories, ``1`` and ``1.0``, ``yes`` and ``true``, numbers and dates that are texts.
+    These differences of spelling are accepted: the order of columns, small and capital letters and blanks of
+    names and categories, ``1`` and ``1.0``, ``yes`` and ``true``, numbers and dates as texts.
 
     Args:
         table: the rows.
         schema: their columns.
-        where: whose they are, for errors.
+        where: owner of the table, for errors.
         rename: name in the table to the name in the schema.
         units: name in the schema to a factor that the table's numbers are multiplied by, or ``"F to C"`` or
-            ``"C to F"``; such a column's unit is right by this word.
+            ``"C to F"``; such a column's unit is then not checked.
         missing: whether the table may lack columns.
-        unknown: what becomes of categories that the schema does not have: refused, or read as missing.
-        discreet: leave what the table holds out of errors, as whoever sent the schema reads them.
-        options: whether the options above can be given by whoever reads an error.
+        unknown: treatment of categories missing from the schema: refused, or read as missing.
+        discreet: exclude the table's content from errors, because the sender of the schema reads them.
+        options: whether the reader of an error can set the options above.
+
+    Returns:
+        Rows, shape ``(n, columns)``.
 
     Raises:
-        InvalidInput: a column that is not there, or holds another kind of value, unknown categories or
-            numbers of another unit.
+        InvalidInput: a column does not exist, has another kind of value, unknown categories or numbers of
+            another unit.
     """
     own, units = own_names(table, schema, rename or {}, where=where, discreet=discreet), units or {}
     for name, unit in units.items():
@@ -186,17 +193,20 @@ def rows_of(
 def own_names(
     table: Table, schema: Schema, rename: Mapping[str, str], *, where: str, discreet: bool = False
 ) -> dict[str, str]:
-    """Map a schema's columns to a table's own names of them, those that the table has.
+    """Map a schema's columns to a table's own names of them, for the columns that exist in the table.
 
     Args:
         table: the rows.
-        schema: the columns agreed on.
-        rename: name in the table to the name in the schema, beside those that are spelt alike.
-        where: whose table it is, for errors.
-        discreet: leave the table's own names out of errors.
+        schema: the agreed columns.
+        rename: name in the table to the name in the schema, in addition to names of similar spelling.
+        where: owner of the table, for errors.
+        discreet: exclude the table's own names from errors.
+
+    Returns:
+        Each name in the schema with the name in the table.
 
     Raises:
-        InvalidInput: ``rename`` has a name that is not there.
+        InvalidInput: a name in ``rename`` does not exist.
     """
     for own, name in rename.items():
         if own not in table.columns:

@@ -1,4 +1,4 @@
-"""Setting rows aside: for the test, as public data that nobody has labels for, or of some groups alone."""
+"""Set rows aside: for the test, as public data without labels, or of some groups alone."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ def take_public(
     """Set rows aside, evenly over the labels.
 
     Rows are shuffled, sorted by label, and taken at equal steps from a random start, so that every
-    class (every range of values, in regression) gives about its share. One row of each class stays
-    where that is possible: a hospital with a single healthy patient keeps it.
+    class (every range of values, in regression) gives about its share. If possible, one row of each class
+    stays: a hospital with a single healthy patient keeps it.
 
     Args:
         y: labels or values, shape ``(n,)``.
@@ -40,7 +40,7 @@ def take_public(
         The rows that stay, and the rows set aside, both ascending.
 
     Raises:
-        InvalidInput: nothing would be taken, or nothing would stay.
+        InvalidInput: no row would be taken, or no row would stay.
 
     >>> stay, public = take_public(np.array([0, 0, 0, 1, 1, 1]), 2, np.random.default_rng(0))
     >>> len(stay), len(public)
@@ -70,13 +70,16 @@ def take_public(
 
 
 def of_groups(group: Array, groups: Sequence[str], where: str, *, tests: bool) -> Array:
-    """Find the rows of some groups: a mask, shape ``(n,)``; spellings that are read as one are one.
+    """Return a mask of the rows of some groups, shape ``(n,)``, with differences of spelling allowed.
 
     Args:
-        group: of each row, shape ``(n,)``.
+        group: group of each row, shape ``(n,)``.
         groups: names of the groups.
         where: the file, for errors.
-        tests: the rows are test rows, which a group may lack.
+        tests: whether the rows are test rows, which may lack a group.
+
+    Returns:
+        The mask.
 
     Raises:
         InvalidInput: there is no such group.

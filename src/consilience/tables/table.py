@@ -42,11 +42,11 @@ class Table:
     Attributes:
         columns: name to values, shape ``(n,)``: numbers (gaps are NaN), truth values, days since 1970 as
             ``datetime64``, or an object array of ``str`` with ``None`` for a gap.
-        mark: decimal mark of numbers that are texts, as the whole table shows it.
+        mark: decimal mark of numbers in texts, as determined from the whole table.
     """
 
     is_table: ClassVar[bool] = True
-    """Core tells tables by it."""
+    """Marks the class as a table for the core package."""
 
     columns: Mapping[str, Array]
     mark: Mark = ""
@@ -56,9 +56,12 @@ class Table:
         """Read a pandas table, one with ``__arrow_c_stream__``, or a mapping of names to columns.
 
         Args:
-            table: what is to be read.
-            where: whose it is, for errors.
-            mark: decimal mark of its texts; by default the one that they show.
+            table: the table to read.
+            where: owner of the table, for errors.
+            mark: decimal mark of its texts; by default determined from the texts.
+
+        Returns:
+            The table.
 
         Raises:
             InvalidInput: two columns of one name, columns of other lengths, values that cannot be read, or no
@@ -100,7 +103,7 @@ class Table:
 
 
 def is_text(values: Array) -> bool:
-    """Tell whether a column holds texts of several words of which most differ, as posts and letters do."""
+    """Check whether a column holds mostly different texts of several words, such as posts and letters."""
     if values.dtype != object:
         return False
     known = {text for text in values if text is not None}
@@ -153,7 +156,7 @@ def _arrow_table(table: Any, where: str) -> Any:
 
 
 def _readable_column(values: Any, name: str, where: str) -> Array:
-    """Values of one column; an error of the library that they come from is one of ours."""
+    """Read the values of one column, and convert an error of their library to ``InvalidInput``."""
     try:
         return _column(values, name, where)
     except ConsilienceError:
@@ -205,7 +208,7 @@ def _days(durations: Array) -> Array:
 
 
 def _of_arrow(column: Any, name: str, where: str) -> Array:
-    """Values of a pyarrow column; a type that has no counterpart here is named."""
+    """Read the values of a pyarrow column; the error for an unsupported type names the type."""
     from pyarrow import ArrowException, types
 
     if not types.is_nested(column.type) or types.is_dictionary(column.type):
@@ -294,7 +297,7 @@ def _hours(value: time) -> float:
 
 
 def _gap_or(value: Any) -> Any:
-    """A value, or ``None`` for one that is missing."""
+    """Convert a value of a column; return ``None`` for a missing one."""
     if is_gap(value) or (isinstance(value, np.datetime64 | np.timedelta64) and np.isnat(value)):
         return None
     if isinstance(value, bytes):

@@ -25,7 +25,7 @@ from consilience.tables.texts import Mark, is_number, number_text, read_texts
 
 
 class LabelColumns(tuple[str, ...]):
-    """Names of the columns of several labels, each of which a row has or has not."""
+    """Names of the columns of several labels; a row may have any number of the labels."""
 
 
 Target = str | tuple[str, str] | LabelColumns | None
@@ -88,7 +88,7 @@ def target_columns(
     *,
     where: str,
 ) -> Target:
-    """Name the columns of what is predicted.
+    """Return the names of the target columns.
 
     Args:
         target: the column of labels or values.
@@ -96,6 +96,10 @@ def target_columns(
         event: the column of events.
         labels: the columns of several labels.
         where: the file, for errors.
+
+    Returns:
+        The name of the target, the names of time and event, or the names of the labels; ``None`` if none is
+        given.
 
     Raises:
         InvalidInput: a time without an event, more than one of these, or labels of one name.
@@ -137,7 +141,7 @@ def joined_target(parts: Sequence[Any], named: Target, where: str) -> Array:
 
 
 def roles_of(target: Target) -> tuple[str, ...]:
-    """Say what each column of a target is."""
+    """Name the role of each column of a target: ``"label"``, ``"time"``, ``"event"`` or ``"target"``."""
     if isinstance(target, LabelColumns):
         return ("label",) * len(target)
     return ("time", "event") if isinstance(target, tuple) else ("target",)
@@ -190,17 +194,20 @@ def target_column(table: Table, name: str, where: str, *, labels: bool = False) 
 def values_or_classes(
     values: Array, target: str | tuple[str, ...], kind: Kind | None, mark: Mark, where: str
 ) -> Array:
-    """Read a target of texts that are numbers with decimals, such as ``64,1``, unless they are classes.
+    """Read a target of decimal numbers in texts, such as ``64,1``, unless they are classes.
 
     Args:
         values: the column, shape ``(n,)``.
-        target: name of the column; or those of times and events, of which these are the times.
+        target: name of the column; or names of the columns of times and events, if the values are times.
         kind: ``"classification"``, ``"regression"``, or ``None`` if the values decide.
         mark: decimal mark of the table.
         where: the file, for errors.
 
+    Returns:
+        Numbers, or the unchanged values, shape ``(n,)``.
+
     Raises:
-        InvalidInput: numbers that are written in several ways, or that may be thousands or decimals.
+        InvalidInput: numbers in several formats, or numbers that may be thousands or decimals.
     """
     name, kind = (target, kind) if isinstance(target, str) else (target[0], "regression")
     texts = values.tolist()

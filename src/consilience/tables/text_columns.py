@@ -14,15 +14,15 @@ from consilience.models.encoders.encoders import ENCODERS, find_encoder
 from consilience.tables.table import Table
 
 _OF_TEXT = re.compile(r"(.+): (\S+) \d+")
-"""Name of a column that is a number of a text: column, encoder, place."""
+"""Name of a feature column of a text: column, encoder, place."""
 
 
 def text_columns(table: Any, names: Sequence[str], *, encoder: str = "static-words") -> Any:
-    """Replace columns of texts by an encoder's numbers, as columns that say whose they are.
+    """Replace columns of texts by an encoder's features, named after the text column and the encoder.
 
-    ``note`` becomes ``note: static-words 0``, ``note: static-words 1`` and so on; a missing text is an empty
-    one. Where public rows have such columns, a party's own table has ``note`` and is read alike, and so is
-    a table that a model is asked about.
+    ``note`` becomes ``note: static-words 0``, ``note: static-words 1`` and so on. A missing text is read as
+    an empty one. If public rows have such columns, the column ``note`` of a party's table and of a model's
+    prediction rows is encoded in the same way.
 
     Args:
         table: a pandas or pyarrow table, or a mapping of names to columns.
@@ -62,11 +62,14 @@ def text_columns(table: Any, names: Sequence[str], *, encoder: str = "static-wor
 
 
 def with_text_columns(table: Table, schema: Schema) -> Table:
-    """Replace the columns of texts of which a schema has numbers (:func:`text_columns`).
+    """Encode the text columns for which a schema has an encoder's features (:func:`text_columns`).
 
     Args:
-        table: the rows as they came.
-        schema: columns to read them by; it may have come from elsewhere, and names no code.
+        table: the unconverted rows.
+        schema: columns to read them by; it may come from another party, and cannot name code.
+
+    Returns:
+        The table with the encoded columns.
 
     Raises:
         MissingExtra: the encoder's package is not installed.

@@ -1,9 +1,10 @@
-"""Columns of texts that are numbers, times of the day or dates.
+"""Read columns of texts as numbers, times of the day or dates.
 
 A column is read as numbers if all of its texts are numbers with one decimal mark: ``1,234.5`` and ``3.14``,
 or ``1.234,5`` and ``3,14``, with ``45 %``, ``$5`` and ``1 234``. ``1,234`` alone may be 1234 or 1.234. The
 other texts of the column decide, then those of the whole table (:func:`marks_shown`); otherwise the column is
 refused.
+
 Digits that begin with a zero, such as ``007``, and ``1E5`` are codes, and stay texts (:func:`are_codes`).
 """
 
@@ -20,7 +21,7 @@ from consilience.core.errors import InvalidInput
 from consilience.core.validation.arrays import Array
 
 Mark = Literal[".", ",", ""]
-"""Decimal mark of a table; empty if nothing in the table tells."""
+"""Decimal mark of a table; empty if the table does not show it."""
 
 MARKS = frozenset(
     (
@@ -54,7 +55,7 @@ DATES = {
     "%d %b %Y": r"\d{1,2} [A-Za-z]{3} \d{4}",
     "%Y-%m-%d %H:%M:%S": r"\d{4}-\d{1,2}-\d{1,2}[ T]\d{2}:\d{2}(:\d{2}(\.\d+)?)?(Z|[+-]\d{2}(:?\d{2})?)?",
 }
-"""Forms of a date that are read, the first that fits all values of a column."""
+"""Accepted forms of a date; the first that fits all values of a column is used."""
 
 _DECIMAL_MARKS = ((".", r"\.", ","), (",", ",", r"\."))
 """Decimal marks, each as a pattern, with that of the other one."""
@@ -101,10 +102,13 @@ def is_number(text: str) -> bool:
 
 
 def are_codes(texts: Iterable[str]) -> str | None:
-    """Find a code because of which a column of texts holds codes and no numbers; ``None`` if there is none.
+    """Find a text which shows that a column holds codes and no numbers; ``None`` if there is none.
 
     Args:
         texts: the texts of a column.
+
+    Returns:
+        The first such text, or ``None``.
 
     >>> are_codes(["1", "01"]), are_codes(["2E3", "7"]), are_codes(["1e3", "7"]), are_codes(["1E3", "0.5"])
     ('01', '2E3', None, None)
@@ -191,10 +195,10 @@ def _bare(text: str) -> str:
 
 
 def _mark_of_column(texts: Sequence[str], name: str, where: str, mark: Mark) -> Mark:
-    """The decimal mark by which all numbers of a column are read.
+    """Find the decimal mark of all numbers of a column.
 
     Raises:
-        InvalidInput: they have several marks or units, or nothing tells the mark.
+        InvalidInput: the numbers have several marks or units, or their mark is ambiguous.
     """
     known = list(map(_bare, texts))
     shown = {one for one, form in _SHOWN.items() if any(map(form.fullmatch, known))}
@@ -280,7 +284,7 @@ def _dates(texts: Array, known: Sequence[str], name: str, where: str) -> Array:
 
 
 def _no_day(text: str, forms: Mapping[str, re.Pattern[str]]) -> bool:
-    """Tell whether a text is written as a date, and is none: 31 February, or a month that is not English."""
+    """Check whether a text looks like a date but is none, such as 31 February or a month in French."""
     for one, form in forms.items():
         if form.fullmatch(text):
             try:
@@ -292,7 +296,7 @@ def _no_day(text: str, forms: Mapping[str, re.Pattern[str]]) -> bool:
 
 
 def _moment(text: str, form: str) -> datetime:
-    """The date, with or without a time of the day, that a text of a form of :data:`DATES` says; in UTC."""
+    """Parse a date, with or without a time of the day, in a form of :data:`DATES`; convert it to UTC."""
     if "%H" not in form:
         return datetime.strptime(text, form)
     zone = _ZONE.search(text)
@@ -306,12 +310,15 @@ def _moment(text: str, form: str) -> datetime:
 
 
 def some_zones(name: str, where: str, *, times: bool = False) -> InvalidInput:
-    """Make an error that says that a column cannot be converted to UTC.
+    """Make an error for a column that cannot be converted to UTC.
 
     Args:
-        name: of the column.
+        name: name of the column.
         where: the table.
         times: whether it holds times of the day, and no dates.
+
+    Returns:
+        The error, not raised.
     """
     return InvalidInput(
         f"column {name!r} holds {'times of the day with' if times else 'dates with and without'} a time zone",

@@ -1,8 +1,9 @@
-"""Encoders: features of rows that were learned elsewhere, from large collections that no party has.
+"""Encoders: compute features of rows with pretrained models, which were trained on large public collections.
 
-Parties compare rows by them (:mod:`consilience.core.numerics.feature_space`), and models may read them
-(:mod:`consilience.models.encoders.transformer`). Files come with packages of Python's registry, which nothing
-here downloads; of these packages data alone are read, and no code is run.
+Parties compare rows by these features (:mod:`consilience.core.numerics.feature_space`), and models can use
+them as inputs (:mod:`consilience.models.encoders.transformer`). The pretrained files come with packages of
+Python's registry. This module downloads no file; it reads only data from these packages and runs none of
+their code.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ class EncoderEntry:
     Attributes:
         summary: one line for ``consilience list encoders``.
         target: its class, as ``"package.module:name"``.
-        extra: the extra of this package that it needs.
+        extra: the extra of this package that the encoder requires.
     """
 
     summary: str
@@ -55,17 +56,21 @@ ENCODERS: Mapping[str, EncoderEntry] = {
 
 
 def find_encoder(encoder: Encoder | str) -> Encoder:
-    """Find an encoder by its name, or check one that is given.
+    """Find an encoder by its name, or check a given encoder.
 
     Args:
-        encoder: a name of :data:`ENCODERS`; an import path, ``"package.module:name"``, of a callable or of a
-            class of such, inside of :func:`consilience.models.trusting` alone; or the callable itself.
+        encoder: a name of :data:`ENCODERS`; the import path, ``"package.module:name"``, of a callable or of a
+            class of callables, which is accepted only inside of :func:`consilience.models.trusting`; or the
+            callable itself.
+
+    Returns:
+        The encoder, a callable from rows to features of shape ``(n, d)``.
 
     Raises:
-        InvalidInput: an unknown name, with the nearest known one, or no encoder.
+        InvalidInput: an unknown name, with the nearest known one, or an object other than an encoder.
         ForeignCode: an import path outside of :func:`consilience.models.trusting`; it was not
             imported.
-        MissingExtra: its package is not installed.
+        MissingExtra: the encoder's package is not installed.
     """
     if not isinstance(encoder, str):
         check_encoder(encoder)
@@ -86,7 +91,7 @@ def find_encoder(encoder: Encoder | str) -> Encoder:
 
 
 def check_encoder_name(name: str) -> None:
-    """Raise ``InvalidInput`` on what is neither an encoder's name nor an import path; nothing is imported."""
+    """Raise ``InvalidInput`` unless the name is a known encoder or looks like an import path."""
     if name not in ENCODERS and ":" not in name:
         raise InvalidInput(f"unknown encoder {name!r}", mend=nearest(name, ENCODERS))
 
@@ -129,7 +134,7 @@ class RowEncoder:
     name: str
     """Name in :data:`ENCODERS`."""
     most_kept: int = 2**28
-    """Bytes of features that are kept: the same rows are asked for in every round."""
+    """Largest size of the feature cache, in bytes; every round requires the features of the same rows."""
 
     def __init__(self) -> None:
         self._kept: dict[Any, Array] = {}
@@ -144,7 +149,7 @@ class RowEncoder:
         """Compute the features of rows, shape ``(n, d)``, float32."""
 
     def __call__(self, X: Array, /) -> Array:
-        """Compute the features of rows that are not kept, shape ``(n, d)``, float32."""
+        """Return the features of rows, shape ``(n, d)``, float32; compute only the uncached ones."""
         X = np.asarray(X)
         names = [str(row) if X.dtype.kind in "UO" else _digest(row) for row in X]
         new = {name: i for i, name in enumerate(names) if name not in self._kept}

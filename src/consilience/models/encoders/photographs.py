@@ -1,4 +1,4 @@
-"""Features of photographs: a small network that was trained on ImageNet, without its last layer."""
+"""Compute features of photographs with a small network pretrained on ImageNet, without its last layer."""
 
 from __future__ import annotations
 

@@ -11,17 +11,17 @@ from consilience.models.encoders.encoders import find_encoder
 
 
 class Encoded(TransformerMixin, BaseEstimator):  # type: ignore[misc]
-    """Features of rows by an encoder (:mod:`consilience.models.encoders.encoders`); nothing is learned.
+    """Transform rows to an encoder's features (:mod:`consilience.models.encoders.encoders`).
 
     Args:
-        encoder: its name.
+        encoder: name of the encoder.
     """
 
     def __init__(self, encoder: str = "static-words") -> None:
         self.encoder = encoder
 
     def fit(self, X: Array, y: Any = None) -> Encoded:
-        """Learn nothing."""
+        """Return the transformer unchanged, because an encoder has no parameters to fit."""
         return self
 
     def transform(self, X: Array) -> Array:
@@ -46,7 +46,7 @@ def static_words() -> Encoded:
 
 
 def photographs() -> Encoded:
-    """Make the transformer of pictures to features of a network that was trained on ImageNet."""
+    """Make a transformer from pictures to the features of a network pretrained on ImageNet."""
     return _checked("photographs")
 
 

@@ -1,1 +1,1 @@
-"""Models as files: written without pickle, read without running what a stranger wrote."""
+"""Models as files: written without pickle, and read without running code from the file."""

@@ -1,4 +1,4 @@
-"""Fitted estimators on disk, with skops: nothing is pickled and no code is read from a file."""
+"""Store fitted estimators on disk with skops, without pickle and without reading code from a file."""
 
 from __future__ import annotations
 
@@ -147,10 +147,10 @@ def _first_line(error: Exception) -> str:
 
 
 def _without_padding(blob: bytes) -> bytes:
-    """Fill with zeros what lies between the fields of records, as of trees' nodes.
+    """Fill the padding between the fields of record arrays, such as a tree's nodes, with zeros.
 
-    Nobody wrote it: it is what lay in the process's memory before, private rows too, and differs from one
-    model to the same one trained again.
+    The padding holds earlier contents of the process's memory, which may include private rows. It also
+    differs between two trainings of the same model.
     """
     with zipfile.ZipFile(io.BytesIO(blob)) as file:
         parts = {one.filename: file.read(one) for one in file.infolist()}
@@ -173,10 +173,13 @@ def _without_padding(blob: bytes) -> bytes:
 
 
 def model_digest(path: Path) -> str:
-    """Compute the SHA-256 of what a model's file holds, the same whenever the same model was written.
+    """Compute the SHA-256 digest of a model file's content, which is the same each time a model is saved.
 
-    skops names the parts of a file by addresses in memory, which say nothing and differ from time to time.
-    Of a file that it did not write, the digest is of the bytes.
+    skops names the parts of a file by memory addresses, which differ between runs and carry no
+    information. For a file in another format, the digest is of all its bytes.
+
+    Returns:
+        64 hexadecimal digits.
     """
     whole = path.read_bytes()
     try:

@@ -1,8 +1,9 @@
-"""Trained models as bytes that another party can predict with: how models travel.
+"""Serialise trained models to bytes, so that another party can predict with them.
 
-A model travels as a description and its saved form. Models of scikit-learn's kind travel in skops form, which
-names every class in it; networks travel as numbers beside the name and the parameters of the function that
-builds them. Nothing is unpickled, no code is sent, and the receiver builds only what it trusts.
+A model is sent as a description and its saved form. Models with scikit-learn's interface are sent in skops
+form, which names every class in it. Networks are sent as numbers, with the name and the parameters of the
+function that builds them. The receiver does not unpickle data or run code from the message, and builds only
+models of trusted packages.
 """
 
 from __future__ import annotations
@@ -28,13 +29,13 @@ from consilience.models.files.vetting import PACKAGES, parts
 Bytes = NDArray[np.uint8]
 
 TRUSTED = PACKAGES
-"""Packages whose models a party accepts unless told otherwise."""
+"""Packages from which a party accepts models by default."""
 
 NETWORKS = "consilience.models.torch.networks"
 """The module whose functions may build a network; others a party trusts by their full name."""
 
 PRETRAINED = "consilience.models.torch.transformer"
-"""The module whose networks load files or from a hub what they are told: none is built for a stranger."""
+"""Module of networks that load named files or hub models; they are not built from a received message."""
 
 HOLDS_ROWS = frozenset(
     {
@@ -45,7 +46,7 @@ HOLDS_ROWS = frozenset(
         "RadiusNeighborsRegressor", "SVC", "SVR",
     }
 )  # fmt: skip
-"""Models whose saved form contains rows, or words, that they were trained on; and what is derived of them."""
+"""Classes of models whose saved form contains training rows or words; subclasses count too."""
 
 
 def rows_held_by(learner: Learner) -> str | None:
@@ -65,9 +66,9 @@ def rows_held_by(learner: Learner) -> str | None:
 
 
 def holds_rows_of(learner: Learner, X: NDArray[Any]) -> bool:
-    """Tell if two or more of the rows ``X``, shape ``(n, d)``, lie in an array of a trained model.
+    """Check whether two or more of the rows ``X``, shape ``(n, d)``, lie in an array of a trained model.
 
-    Rows are found as they are, not in what was computed of them. Rows of one column are not looked for.
+    Only unchanged rows are found; rows in a transformed form are not. Rows of one column are not checked.
     """
     if X.ndim != 2 or X.shape[1] < 2 or X.dtype.kind not in "biuf":
         return False
@@ -136,9 +137,12 @@ def pack(learner: Learner, *, classes: Sequence[str] = ()) -> tuple[str, Bytes]:
         learner: a trained model.
         classes: names of its columns, for readers of the file.
 
+    Returns:
+        The description and the bytes.
+
     Raises:
-        InvalidInput: it has not been trained, or cannot be saved safely; a network that was given as a
-            module, which no other party could build.
+        InvalidInput: the learner is untrained, cannot be saved safely, or is a network given as a module,
+            which no other party could build.
     """
     about: dict[str, Any] = {"kind": learner.abilities.kind, "outputs": learner.n_outputs}
     if classes:
@@ -163,10 +167,13 @@ def unpack(about: str, data: Bytes, *, trusted: Sequence[str] = TRUSTED) -> Lear
     Args:
         about: the description.
         data: its bytes, shape ``(n_bytes,)``.
-        trusted: packages whose models are accepted.
+        trusted: packages from which models are accepted.
+
+    Returns:
+        The learner.
 
     Raises:
-        KnowledgeRefused: a model that is not trusted, or bytes that are damaged or hold something else.
+        KnowledgeRefused: the model's package is not trusted, or the bytes are damaged or hold another object.
     """
     try:
         described = json.loads(about)

@@ -1,9 +1,9 @@
-"""Import paths in files: which of them are followed, and where their code would come from.
+"""Decide which import paths in files are followed, and find the source file of their code.
 
-A configuration or a run folder names its models, as presets or as ``"package.module:name"``. Whoever wrote
+A configuration or a run folder names its models, as presets or as ``"package.module:name"``. The author of
 the file chose the name, and following it runs code. Unless the user trusts the file, a path is followed only
-into the packages of :data:`~consilience.models.files.vetting.PACKAGES`, and what it leads to is called only
-if it is the class of an estimator of theirs.
+into the packages of :data:`~consilience.models.files.vetting.PACKAGES`, and the object at the path is called
+only if it is the class of an estimator of these packages.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ class _Trust:
     """Code that the user trusts.
 
     Attributes:
-        folders: where modules that are named may lie if they are not installed.
-        names: import paths and packages; ``None`` for all.
+        folders: folders to search for modules of these names, if they are not installed.
+        names: trusted import paths and packages; ``None`` for all.
     """
 
     folders: tuple[Path, ...]
@@ -40,12 +40,12 @@ _trust: ContextVar[_Trust | None] = ContextVar("trust", default=None)
 
 
 class ForeignCode(InvalidInput):
-    """Code in a file beyond the models of the trusted packages: not called, and not imported from elsewhere.
+    """An import path in a file leads outside of the trusted packages; its code was not imported or called.
 
     Args:
-        path: the import path, or the package that would be trusted.
-        field: the key that says so, such as ``"models.0.name"``.
-        file: the file, where it is known.
+        path: the import path, or the package that would have to be trusted.
+        field: the key in the file, such as ``"models.0.name"``.
+        file: the file; ``None`` if it is unknown.
     """
 
     def __init__(self, path: str, field: str = "name", file: str | None = None) -> None:
@@ -61,18 +61,21 @@ class ForeignCode(InvalidInput):
         return ForeignCode, (self.path, self.field, self.file)
 
     def within(self, section: str) -> ForeignCode:
-        """Return the same error, where the field is one of a section."""
+        """Return the same error with the field's name prefixed by a section."""
         return ForeignCode(self.path, f"{section}.{self.field}", self.file)
 
     def said_in(self, file: Path) -> ForeignCode:
-        """Return the same error, with the file that says it."""
+        """Return the same error with the name of the file in which the import path stands."""
         return ForeignCode(self.path, self.field, str(file))
 
     def source(self, folder: Path) -> str:
-        """Find the file that the code would be read from, without importing anything.
+        """Find the file that the code would be read from, without importing it.
 
         Args:
-            folder: where modules may lie that are not installed.
+            folder: folder to search for the module, if it is not installed.
+
+        Returns:
+            The path of the file, or ``"not found"``.
         """
         name, places, spec = "", list[str](), None
         for part in self.path.partition(":")[0].split("."):
@@ -87,16 +90,17 @@ class ForeignCode(InvalidInput):
 def trusting(
     yes: bool = True, *, folders: Sequence[Path] = (), names: Iterable[str] | None = None
 ) -> Iterator[None]:
-    """Trust names: inside of the block, models are imported and called wherever their code is from.
+    """Trust import paths: inside of the block, models of any origin are imported and called.
 
     It holds for every function of consilience that makes models by name:
     :func:`consilience.models.make`, :func:`consilience.lab.experiments.start`,
     :func:`consilience.lab.experiments.resume`, ….
 
     Args:
-        yes: ``False`` takes it back.
-        folders: where modules may lie that are named and not installed. Nothing else is imported from there.
-        names: the import paths and packages that are trusted, and no others; by default all.
+        yes: ``False`` withdraws the trust.
+        folders: folders to search for named modules, if they are not installed. Other modules are not
+            imported from there.
+        names: the only import paths and packages to trust; by default all.
 
     Example:
         >>> from consilience.models.presets import make
@@ -112,7 +116,7 @@ def trusting(
 
 
 def trusted(name: str) -> bool:
-    """Return true inside of :func:`trusting` for an import path or a package that is trusted there."""
+    """Return true inside of :func:`trusting` if it covers this import path or package."""
     trust = _trust.get()
     return trust is not None and (trust.names is None or name in trust.names)
 
@@ -122,11 +126,14 @@ def model_at(path: str, ours: Container[str]) -> Any:
 
     Args:
         path: ``"package.module:name"``.
-        ours: paths that are accepted beside the classes of estimators.
+        ours: further accepted paths, in addition to the classes of estimators.
+
+    Returns:
+        The class or function.
 
     Raises:
-        ForeignCode: it is not accepted, and the file is not trusted.
-        InvalidInput: there is no such thing, or it cannot be called.
+        ForeignCode: the path is not accepted, and the file is not trusted.
+        InvalidInput: the path cannot be imported, or its object cannot be called.
     """
     if not trusted(path) and path.partition(":")[0].partition(".")[0] not in PACKAGES:
         raise ForeignCode(path)
@@ -153,7 +160,7 @@ def check_packages(parameters: Mapping[str, Any]) -> None:
 
 
 def foreign_packages(parameters: Mapping[str, Any]) -> list[str]:
-    """Packages that a model's parameter ``trusts`` names, beyond those that are trusted in any case."""
+    """List the packages in a model's parameter ``trusts`` beyond those trusted by default."""
     given = parameters.get("trusts")
     packages = [given] if isinstance(given, str) else given if isinstance(given, Iterable) else []
     return [str(package) for package in packages if package not in PACKAGES]

@@ -1,10 +1,10 @@
-"""Vetting of model files: their contents, before anything in them is built, and the built model.
+"""Vetting of model files: their contents, before an object is built, and then the built model.
 
-skops names every object of a file with a loader, some of which call a class or a function with arguments
-from the file: ``subprocess.Popen`` and ``numpy.memmap`` are classes. Here a file may hold only plain
-containers, arrays, and objects whose state is put in place without a call, of classes that are defined in
-the packages that are trusted. Models of trees index arrays by what the file says, in compiled code that does
-not look; their indices are checked.
+skops names every object of a file with a loader, and some loaders call a class or a function with arguments
+from the file: ``subprocess.Popen`` and ``numpy.memmap`` are classes. This module accepts only plain
+containers, arrays, and objects of classes from the trusted packages whose state is set without a call. Tree
+models index arrays with numbers from the file, in compiled code without bounds checks; this module checks
+their indices.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from typing import Any
 import numpy as np
 
 PACKAGES = ("catboost", "consilience", "lightgbm", "sklearn", "sksurv", "xgboost")
-"""Packages whose classes a file may hold, unless its reader says otherwise."""
+"""Packages whose classes a file may hold by default."""
 
 EVERYWHERE = ("builtins", "collections", "numpy", "scipy")
-"""What every model is made of; of numpy and scipy only what skops trusts itself, and scipy's own objects."""
+"""Packages that every model uses; of numpy and scipy only skops' trusted names and scipy's objects."""
 
 SURE = (
     "sklearn.ensemble", "sklearn.linear_model", "sklearn.naive_bayes", "sklearn.neighbors",
     "sklearn.neural_network", "sklearn.pipeline", "sklearn.preprocessing", "sklearn.svm", "sklearn.tree",
 )  # fmt: skip
-"""Where skops takes every estimator; elsewhere there are some that it does not."""
+"""Packages in which skops accepts every estimator; it rejects some from other packages."""
 
 _CONTAINERS = {
     "DictNode", "DefaultDictNode", "ListNode", "SetNode", "TupleNode",
@@ -54,10 +54,11 @@ _NEEDLESS = "sklearn.externals.array_api_compat.torch"
 
 
 def skops_io() -> ModuleType:
-    """The module ``skops.io``, imported without PyTorch.
+    """Import the module ``skops.io`` without importing PyTorch.
 
-    skops looks for estimators in every package of scikit-learn, one of which imports PyTorch where that is
-    installed: two of the three seconds. While it looks, that package is as it is where PyTorch is not.
+    skops searches every package of scikit-learn for estimators, and one of these packages imports PyTorch if
+    it is installed, which takes most of the import time. During the search, the import of that package is
+    blocked, as if PyTorch were not installed.
     """
     if "skops.io" not in sys.modules and _NEEDLESS not in sys.modules:
         sys.modules[_NEEDLESS] = None  # type: ignore[assignment]  # importing it raises ImportError
@@ -69,9 +70,10 @@ def skops_io() -> ModuleType:
 
 
 def plain(part: object) -> bool:
-    """True if an untrained model is made of estimators of :data:`SURE`, numbers and names alone.
+    """Check whether an untrained model consists only of estimators of :data:`SURE`, numbers and names.
 
-    Such a model can be written and read; skops need not be asked, which imports all of scikit-learn.
+    Such a model can be written and read. It does not require the check by skops, which imports all of
+    scikit-learn.
     """
     if type(part) in (list, tuple):
         return all(map(plain, part))  # type: ignore[call-overload]
@@ -82,15 +84,18 @@ def plain(part: object) -> bool:
 
 
 def refused(blob: bytes, *, known: set[str], packages: Sequence[str] = PACKAGES) -> list[str]:
-    """List what a file of skops holds and may not, in words; nothing of it is built.
+    """List the refused contents of a skops file, in words, without building an object.
 
     Args:
         blob: the file.
         known: full names of classes and functions that its reader has brought along.
         packages: packages whose classes are accepted.
 
+    Returns:
+        The refused contents; an empty list if the file is safe.
+
     Raises:
-        Exception: of many kinds, where the file is damaged.
+        Exception: of many kinds, if the file is damaged.
     """
     return vetted(blob, known=known, packages=packages)[0]
 
@@ -105,8 +110,11 @@ def vetted(
         known: full names of classes and functions that its reader has brought along.
         packages: packages whose classes are accepted.
 
+    Returns:
+        The refused contents, and the names.
+
     Raises:
-        Exception: of many kinds, where the file is damaged.
+        Exception: of many kinds, if the file is damaged.
     """
     skops = skops_io()
     with zipfile.ZipFile(io.BytesIO(blob)) as file:

@@ -1,13 +1,13 @@
 """Cooperative scheduler: run functions as greenlets, and execute work of the same kind as one batch.
 
-Parties of a simulation are asked one after another. Most of their time is training, and models of one
+A simulation queries its parties one after another. Most of their time is training, and models of one
 architecture train faster as one batched computation than one by one. A :class:`BatchScheduler` runs the
-parties' functions in a greenlet. Where one :func:`submits <submit>` a work item, the greenlet waits with it,
-and another one goes on with the next party's. When all have submitted an item or returned, items with the
-same key are run as one batch, and every function continues with its result. All of it happens in one thread
-and in the parties' order, so that nothing depends on timing, and the functions need not know of it. Every
-function has its own context variables; settings of a whole thread or process, such as filters of warnings,
-must not be changed around a call of :func:`submit`.
+parties' functions in greenlets. If a function :func:`submits <submit>` a work item, its greenlet waits for
+the result, and another greenlet runs the next party's function. After all have submitted an item or
+returned, items with the same key run as one batch, and every function continues with its result. All
+functions run in one thread and in the parties' order, so that results do not depend on timing. The functions
+require no change for this. Every function has separate context variables. A function must not change
+settings of the whole thread or process, such as filters of warnings, around a call of :func:`submit`.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from consilience.core.networks.scheduling import schedule_with
 
 
 class WorkItem(Protocol):
-    """A computation that can be run by itself, or as one batch with others that have the same key."""
+    """A computation that can run separately, or as one batch with other items of the same key."""
 
     @property
     def key(self) -> Hashable:
-        """Items with equal keys can be run as one batch; ``None`` is always run by itself."""
+        """Return the batch key: items with equal keys can run as one batch, ``None`` always runs alone."""
 
     @property
     def max_batch(self) -> int:
@@ -63,7 +63,7 @@ def submit(item: WorkItem) -> Any:
 
 
 class BatchScheduler(Generic[T]):
-    """Runs functions side by side, and the work items that they submit in batches.
+    """Run functions as greenlets, and the work items from these functions in batches.
 
     Args:
         functions: one for each party; an exception in one of them ends the run of all.
@@ -88,7 +88,7 @@ class BatchScheduler(Generic[T]):
         self._running, self._begun = 0, 0.0
 
     def results(self) -> list[T]:
-        """Run all functions to their end, and return what they return, in order."""
+        """Run all functions to their end, and list their return values in order."""
         self._main = greenlet.getcurrent()
         waiting: dict[int, tuple[greenlet, WorkItem]] = {}
         workers: list[greenlet] = []
@@ -123,7 +123,7 @@ class BatchScheduler(Generic[T]):
         return outcome
 
     def _work(self) -> None:
-        """Run functions that nobody has begun, one after another, each with its own context variables."""
+        """Run pending functions, one after another, each with separate context variables."""
         _scheduler.set(self)
         for i, function in self._todo:
             self._running, self._begun = i, perf_counter()

@@ -1,7 +1,7 @@
-"""What a module is tried for when a learner adopts it: faults that no shape betrays.
+"""Check a module for faults that its output shapes cannot show, before a learner adopts it.
 
 Rows are answered one by one and together, once with the module's own parameters and once with others, and the
-outputs of a classifier must be able to leave −1 … 1. All of it happens on a copy.
+outputs of a classifier must be able to leave −1 … 1. All checks run on a copy.
 """
 
 from __future__ import annotations
@@ -16,18 +16,21 @@ from consilience.core.errors import ForeignValue, InvalidInput
 from consilience.models.torch.recipe import Precision
 
 _OFF = {"float32": 1e-2, "bfloat16": 0.1}
-"""Difference of two answers to a row that is no rounding, as a share of the largest output, by precision."""
+"""Smallest difference of two answers beyond rounding, as a share of the largest output, by precision."""
 
 _GAINS = (4.0, 4.0, 32.0, 32.0, 256.0, 256.0)
-"""Sizes of the parameters that are drawn to find the range of outputs."""
+"""Sizes of the random parameters used to find the range of outputs."""
 
 
 def only_tensor(found: object, where: str) -> Tensor:
-    """Return what a module's ``forward`` gave, if it is a tensor.
+    """Return the output of a module's ``forward``, if it is a tensor.
 
     Args:
         found: the output.
         where: the module, for the error.
+
+    Returns:
+        The output, unchanged.
 
     Raises:
         InvalidInput: it is anything else, such as a dictionary or a tuple.
@@ -81,7 +84,7 @@ def check_contract(
     precision: Precision,
     where: str,
 ) -> None:
-    """Try that a module answers each row by itself, the same each time, and with logits.
+    """Check that a module's answer to a row is a logit, repeatable, and independent of the other rows.
 
     Args:
         module: the module, in evaluation mode; it is not changed.
@@ -93,9 +96,9 @@ def check_contract(
         where: the module, for errors.
 
     Raises:
-        InvalidInput: it cannot be copied, has parameters that no training would reach, draws random numbers
-            in evaluation mode, answers a row by the rows beside it, or gives probabilities in the place of
-            logits.
+        InvalidInput: the module cannot be copied, has parameters that no training would reach, draws random
+            numbers in evaluation mode, has answers that depend on the other rows of a batch, or gives
+            probabilities in the place of logits.
     """
     _check_registered(module, where)
     trial = copied(module, where)
@@ -121,7 +124,7 @@ def check_contract(
 
 
 def _check_registered(module: nn.Module, where: str) -> None:
-    """Raise ``InvalidInput`` for parameters that torch does not list: they are neither trained nor saved."""
+    """Raise ``InvalidInput`` for parameters that torch does not list, which are not trained and not saved."""
     known = {id(part) for part in module.parameters()}
     for part in module.modules():
         if type(part).__module__.startswith("torch."):
@@ -209,7 +212,7 @@ def _check_unbounded(
 
 
 def _redraw(module: nn.Module, gain: float, draw: torch.Generator) -> None:
-    """Draw all parameters anew: outputs of a layer are ``gain`` times as large as its inputs, about."""
+    """Redraw all parameters, so that a layer's outputs are about ``gain`` times as large as its inputs."""
     for part in module.parameters():
         if part.is_floating_point():
             fan = part[0].numel() if part.ndim > 1 else 1

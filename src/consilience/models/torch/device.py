@@ -15,11 +15,14 @@ from consilience.models.torch.recipe import Precision, TorchRecipe
 
 
 def device_of(recipe: TorchRecipe, *, where: str) -> torch.device:
-    """Return the device that a recipe asks for.
+    """Return the device for a recipe.
 
     Args:
         recipe: its ``device`` and ``precision``.
         where: the model, for errors.
+
+    Returns:
+        The CPU or the GPU; ``"auto"`` takes a GPU if there is one.
 
     Raises:
         InvalidInput: there is no such device, or it does not multiply in that precision.
@@ -39,9 +42,9 @@ def device_of(recipe: TorchRecipe, *, where: str) -> torch.device:
 
 
 def given_room(module: nn.Module, device: torch.device) -> nn.Module:
-    """Give a module that was made on the meta device memory for its numbers, uninitialised.
+    """Allocate uninitialised memory for the numbers of a module on the meta device.
 
-    As ``nn.Module.to_empty`` does, which imports PyTorch's symbolic shapes for it.
+    ``nn.Module.to_empty`` does the same, but imports PyTorch's symbolic shapes for it.
     """
     for part in module.modules():
         for name, own in part._parameters.items():
@@ -69,9 +72,9 @@ def forward(module: Callable[[Tensor], Tensor], X: Tensor, precision: Precision)
 
 
 def filters_channels_last(module: nn.Module) -> None:
-    """Store the filters of 2-d convolutions as a GPU reads them fastest, in place; nothing else changes.
+    """Store the filters of 2-d convolutions in the order that a GPU reads fastest, in place.
 
-    Maps then come out of them in that order too. Networks with layers of one's own are left as they are:
+    Their output maps then have that order too. Networks with user-defined layers stay unchanged, because
     their ``forward`` may take views that exist in the usual order alone.
     """
     parts = list(module.modules())
@@ -87,10 +90,10 @@ def _known(part: nn.Module) -> bool:
 
 
 class Rows:
-    """Moves rows to a device, and keeps the last ones there: public rows are every party's.
+    """Move rows to a device, and cache the last ones there, because all parties use the same public rows.
 
-    Only those of a read-only array are kept, as long as it lives and no module has written to them; what it
-    shows must not change. On a CPU nothing is kept.
+    Only the rows of a read-only array are cached, as long as the array exists and no module has written to
+    them; the content of the array must not change. On a CPU rows are not cached.
     """
 
     def __init__(self) -> None:

@@ -86,17 +86,17 @@ def check_augmentation(how: Augmentation, shape: tuple[int, ...], where: str) ->
 
 
 def augmented(rows: Tensor, how: Augmentation, rng: np.random.Generator) -> Tensor:
-    """Change every image of a batch at random, on the device where they are.
+    """Change every image of a batch at random, on the device of the batch.
 
-    What is drawn does not depend on the device: a GPU sees the same images as a CPU.
+    The random draws do not depend on the device: a GPU sees the same images as a CPU.
 
     Args:
-        rows: shape ``(n, *shape)``, in any layout of :func:`layout_of`; left as they are.
+        rows: shape ``(n, *shape)``, in any layout of :func:`layout_of`; not changed.
         how: the augmentation.
         rng: the only source of randomness.
 
     Returns:
-        A contiguous tensor.
+        A contiguous tensor, shape ``(n, *shape)``.
     """
     layout = layout_of(tuple(rows.shape[1:]), "augmentation")
     images = layout.images(rows)

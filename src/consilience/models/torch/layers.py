@@ -25,7 +25,7 @@ class AsImage(nn.Module):
         return _channels_last(self.layout.images(rows))
 
     def extra_repr(self) -> str:
-        """Return the layout, by which networks are told apart."""
+        """Return the layout, which distinguishes networks from each other."""
         return repr(self.layout)
 
 

@@ -40,24 +40,24 @@ from consilience.models.torch.training import (
 )
 
 _LARGEST_ROW = 2**26
-"""Numbers in an input, such as 400 × 400 × 400: more than this a file may not ask room for."""
+"""Largest input that a file may declare, in numbers, such as 400 × 400 × 400."""
 
 
 class TorchLearner(Learner):
-    """A ``torch.nn.Module`` whose ``forward`` gives ``(n, n_outputs)``: logits, or values.
+    """Train a ``torch.nn.Module`` whose ``forward`` gives ``(n, n_outputs)``: logits, or values.
 
-    It trains on soft labels as they are, minimising for row weights w of mean 1
+    It trains on unchanged soft labels, minimising for row weights w of mean 1
 
         (1/n) Σ_i w_i ( − Σ_c p_ic log softmax(z(x_i))_c ),
 
     or the mean squared error for regression, and continues from its current parameters. All
     randomness (first parameters, order of rows, dropout) comes from the generator given to
     :meth:`fit`; torch's global state is left as it was. On a CPU with a fixed number of threads
-    the same generator gives the same bits. Fits in several threads at once would share torch's
+    the same generator gives bit-identical results. Fits in several threads at once would share torch's
     one stream: use processes.
 
-    Rows that are texts go to a module that has a method ``encode``: it turns an array of strings, shape
-    ``(n,)``, into whole numbers, shape ``(n, length)``, which ``forward`` is then given.
+    Text rows require a module with a method ``encode``. It turns an array of strings, shape ``(n,)``, into
+    whole numbers, shape ``(n, length)``, which are the input of ``forward``.
 
     Args:
         module_or_factory: a module, which is copied; or a function ``(input_shape, n_outputs) ->
@@ -66,7 +66,7 @@ class TorchLearner(Learner):
         recipe: the optimizer and its settings.
 
     Raises:
-        InvalidInput: neither a module nor a function.
+        InvalidInput: ``module_or_factory`` is not a module or a function.
 
     Example:
         >>> learner = TorchLearner(nn.Linear(2, 3), recipe=TorchRecipe(first_epochs=1))
@@ -276,7 +276,7 @@ class TorchLearner(Learner):
         return copies_of(self.trained_module())
 
     def trained_parameters(self) -> frozenset[str]:
-        """Names of the parameters that training changes by gradients: no buffers, nothing frozen."""
+        """Names of the parameters that training changes by gradients; excludes buffers and frozen ones."""
         parts = floating_tensors(self.trained_module())
         return frozenset(name for name, part in parts.items() if part.requires_grad)
 
@@ -358,9 +358,9 @@ class TorchLearner(Learner):
 
 
 def _result(item: Prediction | Training) -> Any:
-    """The result of a work item, from the batch scheduler if there is one.
+    """Return the result of a work item, from the batch scheduler if there is one.
 
-    Where a mode such as ``no_grad`` is active, which holds for the whole thread, it is computed at once:
-    no other party's function may run within it.
+    While a mode of the whole thread such as ``no_grad`` is active, the item is computed at once, because no
+    other party's function may run within that mode.
     """
     return submit(item) if torch.is_grad_enabled() else item.run_single()

@@ -17,7 +17,7 @@ class TorchLoss:
     """A loss of a network's outputs for targets.
 
     Attributes:
-        name: for messages, and to tell losses apart.
+        name: name for messages and for comparing losses.
         values: the losses, shape ``(n,)``, from outputs and targets ``(n, n_outputs)``.
         slopes: their gradients at the outputs, from these and targets of many networks, all
             ``(networks, n_outputs, n)``: with classes along the middle, softmax is many times faster.
@@ -46,7 +46,7 @@ class TorchLoss:
 
 
 def loss_for(kind: Kind, asked: str | None) -> TorchLoss:
-    """Return the loss of a recipe: for classification cross-entropy with soft labels, or the Brier score.
+    """Return the loss of a recipe: cross-entropy or the Brier score for classification, else squared error.
 
     Args:
         kind: of the model.

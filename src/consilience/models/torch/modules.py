@@ -36,14 +36,14 @@ _PRESETS = "consilience.models.torch.networks"
 
 
 class ModuleBuilder:
-    """Builds the modules of one learner, on its device.
+    """Build the modules of one learner, on its device.
 
     Args:
         given: a module, which is copied, or a function that makes one.
         recipe: device, precision and augmentation.
 
     Raises:
-        InvalidInput: ``given`` is neither, or the device is not there.
+        InvalidInput: ``given`` is not a module or a function, or the device does not exist.
     """
 
     def __init__(self, given: nn.Module | Factory, recipe: TorchRecipe) -> None:
@@ -154,7 +154,7 @@ class ModuleBuilder:
         self._adopted.add(kind)
 
     def _tried_with(self, module: nn.Module, example: Array) -> Array:
-        """Add random numbers to rows, because theirs may be alike; not if the module cannot take them."""
+        """Add random rows to an example, because its rows may be equal, unless the module fails on these."""
         if example.dtype.kind != "f":
             return example
         drawn = np.random.default_rng(0).normal(size=(_TRIED, *example.shape[1:]))

@@ -49,7 +49,10 @@ def cnn(
         channels: filters of each convolution.
         hidden: width of the fully connected layer, or of several.
         kernel: height and width of a filter, odd.
-        padded: whether a convolution keeps the height and width of what it sees.
+        padded: whether the output of a convolution has the height and width of its input.
+
+    Returns:
+        A function ``(input_shape, n_outputs) -> module``.
     """
     check_numbers("channels", channels, above=0, whole=True, where="cnn")
     widths = [hidden] if isinstance(hidden, int) else hidden
@@ -145,18 +148,21 @@ def text_embedding(
     ngrams: int = 1,
     longest: int = 256,
 ) -> Factory:
-    """The mean of a vector for each word, then full layers: for texts, without a vocabulary.
+    """Average a vector for each word, then apply full layers: a text network without a vocabulary.
 
-    Words become numbers by :func:`~.words.hashed_words`, the same at every party, so that such networks can
-    be averaged and sent to others. They hold no words; but which vectors training has moved says which
-    buckets its texts hold.
+    :func:`~.words.hashed_words` maps words to numbers, the same at every party, so that such networks can
+    be averaged and sent to others. The network holds no words. But the vectors that training has changed
+    reveal which buckets occur in the party's texts.
 
     Args:
-        buckets: different words that can be told apart.
-        width: of a word's vector.
-        hidden: widths of hidden layers; none for a linear classifier, which is what fastText is.
-        ngrams: 1 for single words; 2 for pairs of neighbours too, which short texts gain by.
-        longest: words of a text that are read.
+        buckets: number of buckets for words; words in one bucket share a vector.
+        width: length of a word's vector.
+        hidden: widths of hidden layers; none for a linear classifier, as in fastText.
+        ngrams: 1 for single words; 2 adds pairs of neighbouring words, which helps on short texts.
+        longest: number of words read from a text; later ones are ignored.
+
+    Returns:
+        A function ``(input_shape, n_outputs) -> module``.
 
     Source:
         Joulin, Grave, Bojanowski, Mikolov 2017, "Bag of Tricks for Efficient Text Classification".

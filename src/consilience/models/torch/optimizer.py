@@ -1,4 +1,4 @@
-"""A recipe's optimizer: the arithmetic of ``torch.optim``, and the state beside the parameters.
+"""A recipe's optimizer: the arithmetic of ``torch.optim``, with its state.
 
 ``torch.optim``'s classes do the same by the same kernels, but making the first of them imports PyTorch's
 compiler, which takes longer than importing PyTorch itself, and their checks at every step take as long as the
@@ -16,11 +16,11 @@ from consilience.models.torch.recipe import TorchRecipe
 
 
 class TorchOptimizer:
-    """SGD, Adam or AdamW, which step by elements: stacked parameters move as each one would.
+    """SGD, Adam or AdamW with elementwise steps, so that stacked parameters change as separate ones would.
 
     Args:
-        recipe: which, and its numbers.
-        parameters: what it moves; one without a gradient stays where it is.
+        recipe: the name and the settings of the optimizer.
+        parameters: parameters to update; one without a gradient stays unchanged.
     """
 
     def __init__(self, recipe: TorchRecipe, parameters: Sequence[Tensor]) -> None:

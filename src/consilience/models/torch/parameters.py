@@ -80,7 +80,7 @@ def check_correction(module: nn.Module, correction: GradientCorrection, *, where
 
 
 def corrector(module: nn.Module, correction: GradientCorrection) -> Callable[[], None] | None:
-    """Return a function that corrects the gradients of a module; ``None`` where nothing is to be changed.
+    """Return a function that corrects the gradients of a module; ``None`` if the correction is zero.
 
     Args:
         module: its current parameters are the anchor.

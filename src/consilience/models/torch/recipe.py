@@ -27,17 +27,17 @@ _AUGMENT = "recipe.augment"
 
 @dataclass(frozen=True)
 class Augmentation:
-    """Random changes to the images of every batch that a network is trained on, never to what it predicts.
+    """Random changes to the images of every training batch, never to the inputs of predictions.
 
-    They are made on the device, drawn from the party's own stream.
+    They are computed on the device and drawn from the party's own stream.
 
     Attributes:
-        crop: pixels of zeros that are put around an image, before a window of its own size is cut out
-            at random (He et al. 2016, section 4.2: 4); 0 for none.
-        flip: mirror it, left to right, with a chance of one half. Not for digits and letters.
-        cutout: the side of a square of zeros at a random place, cut off where it leaves the image (DeVries &
+        crop: width in pixels of the border of zeros around an image, before a window of the original size is
+            cut out at random (He et al. 2016, section 4.2: 4); 0 for none.
+        flip: mirror an image, left to right, with a probability of one half. Not for digits and letters.
+        cutout: the side of a square of zeros at a random place, cut off at the edge of the image (DeVries &
             Taylor 2017: 16 for CIFAR-10); 0 for none.
-        distillation: change public images too in distillation, where the teacher's labels are
+        distillation: change public images too in distillation, although the teacher's labels are
             of the unchanged ones.
     """
 
@@ -62,22 +62,22 @@ class TorchRecipe:
             party's state is its parameters alone and a resumed run is exact.
         learning_rate: step size.
         weight_decay: the optimizer's weight decay.
-        momentum: of ``"sgd"``.
+        momentum: momentum of ``"sgd"``.
         batch_size: rows per step; a last batch of one row joins the batch before it.
         first_epochs: epochs of a party's first fit.
         epochs: epochs of each later fit on private data.
-        distill_epochs: epochs of each distillation; by default it goes on until the loss to the teacher,
+        distill_epochs: epochs of each distillation; by default it continues until the loss to the teacher,
             on a tenth of the rows held out, stops falling (:func:`.training.train_to_the_end`).
         loss: ``"cross-entropy"`` with soft labels, or ``"mse"``; by default by kind. For
             classification ``"mse"`` is the mean squared error of the softmax (Brier).
-        device: ``"auto"`` takes a GPU where there is one.
-        precision: ``"bfloat16"`` multiplies numbers of 16 bits: faster where the hardware does so, slower
-            elsewhere. Parameters, losses and the optimizer's state stay ``"float32"``.
+        device: ``"auto"`` takes a GPU if there is one.
+        precision: ``"bfloat16"`` multiplies numbers of 16 bits: faster on hardware with support for it,
+            slower elsewhere. Parameters, losses and the optimizer's state stay ``"float32"``.
         early_stop: stop after this many epochs without a lower validation loss, and keep the best
             epoch's parameters; ``None``, or a fit without validation data, runs every epoch.
         gradient_clip: largest norm of the gradient, or ``None``.
-        initial: ``"redraw"`` draws a given module's parameters anew (``reset_parameters`` of each
-            of its parts), so that parties sharing one module start apart; ``"given"`` keeps them.
+        initial: ``"redraw"`` redraws a given module's parameters (``reset_parameters`` of each
+            of its parts), so that parties with the same module start apart; ``"given"`` keeps them.
         augment: random changes of images in training, an :class:`Augmentation` or a table of its
             fields; ``None`` for not at all.
     """

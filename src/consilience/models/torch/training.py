@@ -33,7 +33,7 @@ def train(job: Job, augment: Augmentation | None = None) -> int:
         augment: random changes of images, or ``None``.
 
     Returns:
-        The number of optimizer steps that led to the parameters that are kept.
+        The number of optimizer steps that led to the kept parameters.
     """
     module, recipe, loss, weights = job.module, job.recipe, job.loss, job.weights
     X, targets = job.inputs(), job.targets
@@ -74,15 +74,16 @@ def train(job: Job, augment: Augmentation | None = None) -> int:
 def held_out_weights(rows: int, weights: Array | None) -> tuple[Array, Array]:
     """Hold out a tenth of the rows of a distillation, one at least; a single row is not held out.
 
-    They are drawn by the number of rows alone: a student must not meet in one round what it is judged by in
-    the next. They weigh nothing in training, so that parties still share the public rows in memory.
+    The draw depends on the number of rows alone, because a student must not train in one round on the rows
+    that judge it in the next. Held-out rows have weight zero in training, so that parties still share the
+    public rows in memory.
 
     Args:
         rows: number of rows, n.
         weights: of rows, shape ``(n,)``, or ``None``.
 
     Returns:
-        Places of the rows that the student is judged by, and the weights ``(n,)`` of all, of mean 1.
+        Places of the held-out rows, and the weights ``(n,)`` of all rows, of mean 1.
     """
     drawn = np.random.default_rng(rows).permutation(rows)
     judged = np.sort(drawn[: max(1, rows // EVERY)])
@@ -95,8 +96,9 @@ def held_out_weights(rows: int, weights: Array | None) -> tuple[Array, Array]:
 def train_to_the_end(module: nn.Module, spell: Callable[[], int], loss: Callable[[], float]) -> int:
     """Train a student in spells until its loss on held-out rows stops falling; keep the best parameters.
 
-    It ends after :data:`PATIENCE` spells without a lower loss, or :data:`MOST` spells. The optimizer is made
-    anew for each spell. Parameters that are no longer finite end it too, and stay for the caller to see.
+    It ends after :data:`PATIENCE` spells without a lower loss, or :data:`MOST` spells. Each spell has a new
+    optimizer. Non-finite parameters end the training too, and stay in the module so that the caller can see
+    them.
 
     Args:
         module: the student, trained in place.
@@ -104,7 +106,7 @@ def train_to_the_end(module: nn.Module, spell: Callable[[], int], loss: Callable
         loss: its loss to the teacher on the held-out rows.
 
     Returns:
-        The number of optimizer steps that led to the parameters that are kept.
+        The number of optimizer steps that led to the kept parameters.
     """
     lowest, since, best = loss(), 0, copy.deepcopy(module.state_dict())
     steps, best_steps = 0, 0

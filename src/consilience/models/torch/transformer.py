@@ -20,21 +20,25 @@ _NEEDED = ("config.json", "model.safetensors")
 
 
 def transformer(*, pretrained: str, longest: int = 128, revision: str | None = None) -> Factory:
-    """A pretrained transformer under a new linear layer, for texts: BERT-tiny and its like.
+    """A pretrained transformer under a new linear layer, for texts, such as BERT-tiny.
 
-    The folder holds what ``save_pretrained`` of a model and of its tokenizer writes: ``config.json``,
-    ``model.safetensors``, and the tokenizer's files. A hub's model is loaded over the internet by the first
-    who needs it, and kept in the cache of ``transformers``. Weights in other formats than safetensors are not
-    read, and no code of the model's own is run.
+    The folder holds the files that ``save_pretrained`` of a model and of its tokenizer writes:
+    ``config.json``, ``model.safetensors``, and the tokenizer's files. A hub's model is downloaded on its
+    first use, and kept in the cache of ``transformers``. Only weights in the safetensors format are read,
+    and code from the model's repository is not run.
 
-    What the checkpoint lacks, as a rule the last layer alone, is drawn from the party's stream; a last layer
-    for as many classes is kept, and should have them in the federation's order. Every party loads
-    ``pretrained`` for itself: parameters can be averaged, but the model as a whole is not sent to others.
+    Parameters missing from the checkpoint, usually those of the last layer, are drawn from the party's
+    stream. A last layer for as many classes is kept, and should have them in the federation's order. Every
+    party loads ``pretrained`` itself: parameters can be averaged, but the model as a whole is not sent to
+    others.
 
     Args:
         pretrained: a folder, or ``"owner/name"`` on the Hugging Face hub.
-        longest: tokens of a text that are read, the marks at both ends included.
-        revision: of a hub's model, a commit or branch; name the commit, and all parties start alike.
+        longest: number of tokens read from a text, the marks at both ends included.
+        revision: a commit or branch of a hub's model; with a commit, all parties start from the same weights.
+
+    Returns:
+        A function ``(input_shape, n_outputs) -> module``.
 
     Raises:
         InvalidInput: there is no such folder, or a file is missing in it.

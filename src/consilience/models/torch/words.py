@@ -24,10 +24,10 @@ class WordBag(nn.Module):
 
     Args:
         head: makes the network that takes the mean, ``(n, width)``, once the vectors are drawn.
-        buckets: different words that can be told apart.
-        width: of a word's vector.
-        ngrams: longest run of neighbouring words that has a vector of its own.
-        longest: words of a text that are read.
+        buckets: number of buckets for words; words in one bucket share a vector.
+        width: length of a word's vector.
+        ngrams: length of the longest run of neighbouring words with a separate vector.
+        longest: number of words read from a text.
     """
 
     def __init__(
@@ -60,16 +60,19 @@ class WordBag(nn.Module):
 def hashed_words(texts: Array, *, buckets: int, ngrams: int, longest: int) -> Array:
     """Number the words of texts by buckets, 1 to ``buckets``, shape ``(n, length)``; 0 behind a text's end.
 
-    A word is a run of letters, digits and underscores in small letters; its number is the CRC-32 of its
-    bytes, modulo ``buckets``; that of neighbours, of both with a space between. So every party gives a word
-    the same number without a vocabulary, which would tell others which words its texts hold; different words
-    may share one (Weinberger et al. 2009).
+    A word is a run of letters, digits and underscores, in lower case. Its number is the CRC-32 of its bytes,
+    modulo ``buckets``; the number of neighbouring words is that of the words joined by a space. So every
+    party gives a word the same number without a vocabulary, which would reveal the words of its texts to
+    others. Different words may share a number (Weinberger et al. 2009).
 
     Args:
         texts: strings, shape ``(n,)``.
         buckets: count of different numbers.
         ngrams: 2 numbers pairs of neighbouring words too, and so on.
-        longest: words of a text beyond this many are left out.
+        longest: words of a text beyond this many are excluded.
+
+    Returns:
+        Whole numbers, shape ``(n, length)``.
 
     >>> hashed_words(np.array(["To be, or", "to"]), buckets=1000, ngrams=1, longest=2).tolist()
     [[757, 926], [757, 0]]

@@ -1,1 +1,1 @@
-"""Files that hold tables."""
+"""Read and check files of tables."""

@@ -18,10 +18,10 @@ from consilience.tables.files.sizes import check_is_file, check_unpacked_size
 from consilience.tables.table import Table, check_names, is_text_column, named_by_place
 
 SUFFIXES = (".csv", ".tsv", ".txt", ".parquet", ".xlsx", ".npz")
-"""Endings of files that hold a table."""
+"""Endings of the names of table files."""
 
 _MOST_LINES, _LARGE_SHEET, _LEAST_FILLED = 1 << 20, 1_000_000, 1_000
-"""Rows of a sheet; cells of one that is refused if less than one in so many has a value."""
+"""Most rows of a sheet; cells of a large sheet, which is refused if less than one in so many has a value."""
 
 
 def load_column(path: Path, name: str) -> Array:
@@ -116,10 +116,10 @@ def _from_excel(path: Path, rows: Array | None) -> Table:
 
 
 def _sheet(sheet: Any, path: Path) -> list[list[Any]]:
-    """Values of a sheet by rows, from the first row that has one to the last; a row ends with its last value.
+    """List the values of a sheet by rows, without empty rows around them or gaps at a row's end.
 
     Raises:
-        InvalidInput: there are none, or it is nearly empty and so large that no table can be meant.
+        InvalidInput: the sheet is empty, or nearly empty and too large to be a table.
     """
     sheet.reset_dimensions()  # a file may declare any
     found, empty = list[list[Any]](), list[Any]()

@@ -26,14 +26,14 @@ SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
 """Characters that may stand between the fields of a line."""
 
 _LOOKED_AT = 1 << 16
-"""Characters of a file that the separator is told by."""
+"""Number of characters from which the separator is determined."""
 
 _GAPS_AS_WRITTEN = sorted(
     {spelling for gap in GAPS for spelling in (gap, gap.upper(), gap.title())}
 )
 
 _DECLARED = re.compile(r'\A"?sep=[,;|\t]"?[,;|\t]*(\r\n?|\n)', re.IGNORECASE)
-"""First line in which Excel is told the separator."""
+"""First line that declares the separator to Excel."""
 
 _FEW_VALUES = 1_000
 """Values of a column that may be classes or groups."""
@@ -116,7 +116,7 @@ def _decimal_mark(found: Mapping[str, Any], written: Mapping[str, Any]) -> Mark:
 
 
 def _stays_text(written: Any, read: Any, mark: Mark, separator: str) -> bool:
-    """Tell whether numbers that pyarrow reads may be something else, or lose what tells them apart.
+    """Check whether texts that pyarrow reads as numbers may be codes, or would lose differences as numbers.
 
     They may be codes, or thousands with points. Two texts may be one number: 1.1 and 1.10, or whole numbers
     of 17 digits and more.
@@ -164,7 +164,7 @@ def _decoded(content: bytes, path: Path) -> str:
 
 
 def _of_windows(content: bytes, error: UnicodeDecodeError, path: Path) -> str:
-    """The text of a file that is not UTF-8, unless parts of it are."""
+    """Decode a non-UTF-8 file as cp1252; raise ``InvalidInput`` if this fails or parts of it are UTF-8."""
     line = content.count(b"\n", 0, error.start) + 1
     if _UTF_8.search(content):
         raise InvalidInput(

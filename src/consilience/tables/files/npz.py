@@ -27,14 +27,17 @@ def array_names(path: Path) -> list[str]:
 
 
 def read_arrays(path: Path, names: Sequence[str]) -> dict[str, Array]:
-    """Read arrays of an .npz file, once the sizes that it declares fit its bytes and the memory.
+    """Read arrays of an .npz file, after a check that their declared sizes fit the file and the memory.
 
     Args:
         path: the file.
-        names: of the arrays.
+        names: names of the arrays.
+
+    Returns:
+        Each name's array.
 
     Raises:
-        InvalidInput: it cannot be read, holds objects, or is too large.
+        InvalidInput: the file cannot be read, holds objects, or is too large.
     """
     arrays: dict[str, Array] = {}
     with _archive(path) as packed:

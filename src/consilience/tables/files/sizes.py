@@ -1,4 +1,4 @@
-"""Checks of a file before it is read: that it is there, and that it fits into memory."""
+"""Check that a file exists and fits into memory, before it is read."""
 
 from __future__ import annotations
 

@@ -17,14 +17,14 @@ from consilience.core.validation.arrays import Array
 from consilience.models.files.store import dump, read
 
 _KNOWN = 1e-6
-"""Share of a row from which on it says something of a label; each has 1/L where all is known."""
+"""A label is known if its share of the row is larger; each label has 1/L if all are known."""
 
 
 class PerLabel(Learner):
-    """Models of single labels, each trained on the rows of which its label is known.
+    """Train one model per label, each on the rows with a known value of its label (binary relevance).
 
-    A label of which nothing is known gets no model, and what is predicted of it is that it is not known. One
-    that all known rows have, or none, gets their share, as if half a row spoke for either side.
+    A label without known rows gets no model, and its prediction is "not known". If all known rows have the
+    label, or none has it, its prediction is their share, after half a row was added to either side.
 
     Args:
         base: the model of a label, untrained.
@@ -139,13 +139,13 @@ def pairs_of(outputs: Array) -> Array:
 
 
 def known_pairs(targets: Array) -> tuple[Array, Array]:
-    """Give the probabilities of every label's two sides, and mark the labels that are known of each row.
+    """Return the probabilities of every label's two sides, and a mask of each row's known labels.
 
     Args:
         targets: distributions, shape ``(n, 2 L + 1)``.
 
     Returns:
-        Shapes ``(n, L, 2)``, each pair of sum 1 where it is known, and ``(n, L)``.
+        Shapes ``(n, L, 2)``, with pairs of sum 1 for known labels, and ``(n, L)``.
     """
     sides = pairs_of(targets)
     total = sides.sum(axis=2)

@@ -70,12 +70,12 @@ class Quantiles(Outcome):
 
     @classmethod
     def said(cls, said: Mapping[str, Any]) -> Quantiles | None:
-        """Make it of what its key says; ``None`` of another outcome's."""
+        """Make the outcome from its parsed key; return ``None`` for another outcome's key."""
         return cls(said["edges"], said["quantiles"]) if "quantiles" in said else None
 
     @property
     def key(self) -> str:
-        """Text that says the outcome, alike at all parties."""
+        """Return a text that describes the outcome, identical at all parties."""
         return json.dumps({"edges": self.edges.tolist(), "quantiles": self.levels.tolist()})
 
     def read(self, y: Any, *, where: str) -> Array:

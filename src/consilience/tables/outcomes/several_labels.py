@@ -1,10 +1,10 @@
-"""Several labels that a row has or has not, each with a probability of its own, on one simplex.
+"""Several labels per row, each with a separate probability, on one simplex (multi-label classification).
 
-Of L labels there are 2 L classes, "has it" and "has it not" of every label, and one for what is not known.
-Draw a label at random, each with probability 1/L, and say what is true of it: that is a distribution over
-them, of which every label has the share 1/L. So a mean over parties is the mean of each label's probability
-over the parties that know it, and a rule that weighs rows or classes weighs those of each label; aggregators,
-compression and privacy of classes serve labels as they are.
+L labels make 2 L + 1 classes: "has it" and "has it not" of every label, and one for "not known". Draw a label
+at random, each with probability 1/L, and take its true class: this defines a distribution over the classes,
+and every label has the share 1/L of it. Therefore a mean over parties is the mean of each label's
+probability over the parties with a known value of it, and a rule that weighs rows or classes weighs those of
+each label. Aggregators, compression and privacy of classes work for labels without a change.
 
 >>> two = MultiLabel(["cough", "fever"])
 >>> two.classes
@@ -48,9 +48,9 @@ SUBSET_ACCURACY = Metric("subset_accuracy", None, printed=False)
 
 
 class MultiLabel(Outcome):
-    """Labels that a row has or has not, in any number; a gap says that it is not known.
+    """Labels that a row has or has not, in any number; a gap means that a label is unknown.
 
-    Metrics are ``hamming_loss``, the share of a row's known labels that are predicted wrongly, at probability
+    Metrics are ``hamming_loss``, the share of a row's known labels with a wrong prediction, at probability
     0.5; ``log_loss``, the mean over these of the two-class log loss in nats;
     ``subset_accuracy``, the share of rows whose known labels are all predicted rightly; ``macro_auc`` and
     ``macro_average_precision``, the means over the labels that some rows have and others have not.
@@ -90,24 +90,28 @@ class MultiLabel(Outcome):
 
     @classmethod
     def said(cls, said: Mapping[str, Any]) -> MultiLabel | None:
-        """Make it of what its key says; ``None`` of another outcome's."""
+        """Make the outcome from its parsed key; return ``None`` for another outcome's key."""
         return cls(said["labels"]) if "labels" in said else None
 
     @property
     def key(self) -> str:
-        """Text that says the outcome, alike at all parties."""
+        """Return a text that describes the outcome, identical at all parties."""
         return json.dumps({"labels": list(self.columns)})
 
     def read(self, y: Any, *, where: str) -> Array:
-        """Read labels, shape ``(n, L)``: 1, 0, and NaN for what is not known.
+        """Read labels, shape ``(n, L)``: 1, 0, and NaN for an unknown label.
 
         Args:
-            y: a table with a column a label, where one that is missing is not known; or rows in the order of
-                the labels. Truth values, numbers and words (yes, no, true, false) will do.
+            y: a table with a column a label, in which a missing column means that the label is unknown; or
+                rows in the order of the labels. Truth values, numbers and words (yes, no, true, false) will
+                do.
             where: the party and the table, for errors.
 
+        Returns:
+            The labels, read-only.
+
         Raises:
-            InvalidInput: other columns or values, or a row of which nothing is known.
+            InvalidInput: other columns or values, or a row without a known label.
         """
         if is_table(y):
             given = Table.of(y, where=where).columns
@@ -150,7 +154,7 @@ class MultiLabel(Outcome):
         return self.coded(y)
 
     def coded(self, probabilities: Any) -> Array:
-        """Code a probability a label, shape ``(n, L)``, NaN for what is not known, as a distribution.
+        """Code a probability a label, ``(n, L)``, NaN if unknown, as a distribution ``(n, 2 L + 1)``.
 
         >>> MultiLabel(["a"]).coded([[0.25]]).tolist()
         [[0.25, 0.75, 0.0]]
@@ -164,19 +168,19 @@ class MultiLabel(Outcome):
         return np.asarray(np.array(["", *self.columns])[rarest(y) + 1])
 
     def answers(self, outputs: Array) -> Array:
-        """Read the probability of every label, shape ``(n, L)``; 0.5 where nothing says it."""
+        """Return the probability of every label, shape ``(n, L)``; 0.5 if the outputs give it no mass."""
         sides = pairs_of(outputs)
         total = sides.sum(axis=2)
         half = np.full(total.shape, 0.5)
         return np.asarray(np.divide(sides[:, :, 0], total, out=half, where=total > 0))
 
     def row_losses(self, outputs: Array, targets: Array, y: Array | None = None) -> Array:
-        """Compute the mean log loss of the labels that are known.
+        """Compute the mean log loss of each row's known labels, shape ``(n,)``.
 
         Args:
-            outputs: probabilities of the bins, shape ``(n, n_bins)``.
+            outputs: probabilities of the classes, shape ``(n, 2 L + 1)``.
             targets: the same of targets, or of a teacher.
-            y: what the targets were coded from; ``None`` for a teacher's.
+            y: not used.
         """
         said = np.clip(self.answers(outputs), LEAST_LIKELIHOOD, 1 - LEAST_LIKELIHOOD)
         sides, known = known_pairs(targets)
@@ -233,7 +237,7 @@ def _truths(values: Array, name: str, where: str) -> Array:
 
 
 def _truth(value: Any) -> float | None:
-    """1 or 0, NaN for a gap, ``None`` for what is neither."""
+    """Return 1 or 0 for a truth value, NaN for a gap, and ``None`` for any other value."""
     if is_gap(value):
         return float("nan")
     truth = truth_of(f"{value:g}" if isinstance(value, float | np.floating) else str(value))

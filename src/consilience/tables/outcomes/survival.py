@@ -41,18 +41,18 @@ UNO_C = Metric("uno_c", None, label="Uno's C", printed=False)
 
 
 class Survival(Outcome):
-    """Time until an event, which not all rows have seen: the probability of an event in each bin of time.
+    """Survival outcome with censored rows: the probability of an event in each bin of time.
 
-    The bins are up to the first edge, between edges, each with its upper edge, and after the last one. A row
-    that was censored may have its event in any bin from then on: its target is spread over these as the
-    Kaplan-Meier estimate of the party's training rows has it, so that a model of classes learns it as one of
-    weighted rows. That estimate knows no inputs: it draws what is learned to the mean curve, the more the
-    more rows are censored. What is predicted is the share that survives each edge.
+    The bins are up to the first edge, between edges, each with its upper edge, and after the last one. A
+    censored row may have its event in the bin of its time or any later one. Its target is spread over
+    these bins by the Kaplan-Meier estimate of the party's training rows, so that a classifier can learn
+    it as weighted rows. That estimate does not use inputs, so it draws the model to the mean curve, more
+    strongly with more censored rows. The prediction is the share that survives each edge.
 
     Metrics are ``ibs``, the Brier score integrated over the edges until which some measured row was seen;
-    ``log_loss``; ``harrell_c`` and ``uno_c``, the concordance of the time that is expected up to the last
-    edge. All of them are of what happens up to the last edge, and take the censoring from the rows that are
-    measured.
+    ``log_loss``; ``harrell_c`` and ``uno_c``, the concordance of the expected time up to the last
+    edge. All of them measure only events up to the last edge, and estimate the censoring from the measured
+    rows.
 
     Args:
         edges: times above 0, ascending.
@@ -69,7 +69,7 @@ class Survival(Outcome):
 
     @classmethod
     def said(cls, said: Mapping[str, Any]) -> Survival | None:
-        """Make it of what its key says; ``None`` of another outcome's."""
+        """Make the outcome from its parsed key; return ``None`` for another outcome's key."""
         return cls(said["edges"]) if set(said) == {"edges"} else None
 
     def read(self, y: Any, *, where: str) -> Array:
@@ -122,12 +122,12 @@ class Survival(Outcome):
         return rows
 
     def row_losses(self, outputs: Array, targets: Array, y: Array | None = None) -> Array:
-        """Compute the log loss: of the bin of an event, or of all bins that are left to a censored row.
+        """Compute the log loss of an event's bin, or of a censored row's possible bins, shape ``(n,)``.
 
         Args:
             outputs: probabilities of the bins, shape ``(n, n_bins)``.
             targets: the same of targets, or of a teacher.
-            y: what the targets were coded from; ``None`` for a teacher's.
+            y: times and events behind the targets, shape ``(n, 2)``; ``None`` for a teacher's.
         """
         if y is None:
             return super().row_losses(outputs, targets)

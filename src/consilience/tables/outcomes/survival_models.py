@@ -20,20 +20,20 @@ COPIES = 20
 
 
 class SurvivalLearner(SklearnLearner):
-    """A model of scikit-survival that learns probabilities of bins of time, and answers them.
+    """Adapt a model of scikit-survival to learn and predict probabilities of time bins.
 
-    Each soft row becomes a row a bin: of an event in it, and, for the last bin, of one that was censored
-    after all events. The models look at the order of times alone, so that the bins' numbers stand for them.
-    A model that takes row weights gets the probabilities as these (a forest draws as many rows for a tree as
-    there were before), another one as many copies of the row, of :data:`COPIES`, spread over the bin;
-    its penalty ``alpha`` grows with them.
+    Each soft row becomes one row a bin: with an event in it, and, for the last bin, censored after all
+    events. The models use only the order of times, so that the bins' numbers stand for them. If a model
+    takes row weights, the probabilities are its weights (a forest draws as many rows for a tree as there
+    were before). Otherwise a row of weight 1 becomes :data:`COPIES` copies, which are divided among the bins
+    by their probabilities and spread over each bin; the model's penalty ``alpha`` grows with the copies.
 
     Args:
         model: an estimator of scikit-survival, or a pipeline that ends in one, that predicts survival
             functions.
 
     Raises:
-        InvalidInput: it predicts none.
+        InvalidInput: the model does not predict survival functions.
     """
 
     def __init__(self, model: Any) -> None:

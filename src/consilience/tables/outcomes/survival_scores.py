@@ -1,7 +1,7 @@
 """Survival with censored rows: the Kaplan-Meier estimate, and scores of predicted survival.
 
-Rows of targets are ``(time, event)``: the time until the event where ``event`` is 1, and until the row was
-last seen, censored, where it is 0.
+Rows of targets are ``(time, event)``. If ``event`` is 1, the time is that of the event; if it is 0, the row
+was last seen, and censored, at that time.
 """
 
 from __future__ import annotations
@@ -22,11 +22,14 @@ def survival_rows(time: Any, event: Any, *, where: str) -> Array:
 
     Args:
         time: numbers, 0 or more, shape ``(n,)``.
-        event: 1 or 0, or words that say the same (true, yes, no, …), shape ``(n,)``.
+        event: 1 or 0, or words of the same meaning (true, yes, no, …), shape ``(n,)``.
         where: the party or file, with the columns, for errors.
 
+    Returns:
+        Times and events, 1.0 or 0.0.
+
     Raises:
-        InvalidInput: times that are no such numbers, or events that are neither.
+        InvalidInput: times are not such numbers, or events have other values.
     """
     try:
         times = np.asarray(time, dtype=np.float64)
@@ -146,16 +149,20 @@ def seen_weights(y: Array, reference: Array) -> Array:
 def brier_scores(survival: Array, y: Array, times: Array) -> Array:
     """Compute every row's Brier score at times, shape ``(n, k)``, weighted for censoring.
 
-    At the last time of the rows themselves, one that was censored then has survived it, and weighs by the
-    probability to be seen until just before: else whoever says that nobody survives would seem right.
+    A row censored at the last time of all rows counts as surviving that time. Its weight uses the
+    probability to be seen until just before. Without this rule, a prediction of no survivors would have a
+    perfect score there.
 
     Args:
         survival: predicted share that survives the times, shape ``(n, k)``.
         y: times and events, shape ``(n, 2)``; censoring is estimated from them.
         times: ascending, shape ``(k,)``.
 
+    Returns:
+        Scores, shape ``(n, k)``.
+
     Raises:
-        InvalidInput: a time is after the last one of the rows, so that nobody was seen then.
+        InvalidInput: a time is after the last one of the rows.
 
     Source:
         Graf et al. 1999, "Assessment and comparison of prognostic classification schemes for survival data".

@@ -11,8 +11,8 @@ LAYERS = (
     nn.Sequential, nn.Identity, nn.Flatten, nn.Unflatten, nn.Linear, nn.Conv2d, nn.ZeroPad2d,
     nn.MaxPool2d, nn.AvgPool2d, nn.ReLU, nn.Tanh, nn.Sigmoid, nn.GELU, nn.SiLU, nn.LayerNorm,
 )  # fmt: skip
-"""What a network that trains with others is made of: layers which do what their kind, ``extra_repr()`` and
-parameters say; a layer of one's own says so by an attribute ``says_all = True`` of its class."""
+"""Layers that a stacked network may have, because their kind, ``extra_repr()`` and parameters determine their
+function; a user-defined layer declares the same by an attribute ``says_all = True`` of its class."""
 
 OWN = {nn.Dropout: ("p",), nn.BatchNorm1d: ("eps", "momentum")}
 """Layers with draws or memory of each party's own, which perceptrons may have as well; and their settings."""
@@ -53,7 +53,7 @@ class Part(NamedTuple):
 
 
 Architecture = tuple[Part, ...]
-"""The layers in their order, those that hold others first."""
+"""The layers in their order; a container precedes its layers."""
 
 
 def tensors_of(module: nn.Module) -> dict[str, Tensor]:
@@ -67,7 +67,7 @@ def tensors_of(module: nn.Module) -> dict[str, Tensor]:
 
 
 def first_of(module: nn.Module) -> Tensor | None:
-    """Return the first parameter of a module, which says where all lie and of what type they are."""
+    """Return the first parameter of a module, to find the device and type of all; ``None`` without any."""
     for part in module.modules():
         for own in part._parameters.values():
             if own is not None:

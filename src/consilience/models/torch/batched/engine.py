@@ -1,11 +1,11 @@
-"""Choice of the networks that train as one batch: by their kind and size, never by a clock.
+"""Choose the networks that train as one batch by their kind and size, never by timing.
 
-A run comes out the same twice only if how it is computed does not depend on how fast something was. So the
-rule is one of kinds and sizes (what it is worth: ``python benchmarks/cohorts.py``). Perceptrons go through
-:mod:`~consilience.models.torch.batched.stack`, as many at a time as a core's cache takes, and reach the
-bits that they would reach alone. Convolutions gain nothing from stacks on a CPU and are trained one by one
-there; on a GPU whatever can be stacked is (:mod:`~consilience.models.torch.batched.vmap`), which changes
-the rounding.
+A run is reproducible only if its computation does not depend on measured speed. Therefore the rule uses only
+kinds and sizes (its effect: ``python benchmarks/cohorts.py``). Perceptrons train in
+:mod:`~consilience.models.torch.batched.stack`, as many at a time as fit a core's cache, and their results are
+bit-identical to separate training. Convolutions do not gain from stacks on a CPU and train there one by one.
+On a GPU all networks that can be stacked are stacked (:mod:`~consilience.models.torch.batched.vmap`), which
+changes the rounding.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ CACHE = 2**22
 """Bytes of parameters, gradients and an optimizer's two moments that a step goes through at a time."""
 
 GPU_MEMORY = 2**32
-"""Bytes that networks which are trained as one take on a GPU, about: the same on every GPU, so that as many
-are stacked on each, and sums are taken alike."""
+"""Approximate memory of a stack of networks on a GPU, in bytes. It is the same on every GPU, so that stacks
+have the same size and sums have the same order."""
 
 _ON_A_GPU = 128
 
@@ -102,7 +102,7 @@ class Training:
 
     @property
     def key(self) -> Hashable:
-        """Everything that has to be equal for stacking; ``None`` where the network cannot be stacked."""
+        """Properties that must be equal for stacking; ``None`` if the network cannot be stacked."""
         if self._layers is None and not self._by_vmap:
             return None
         job = self.job
@@ -169,7 +169,7 @@ class Prediction:
 
     @property
     def key(self) -> Hashable:
-        """Everything that has to be equal for stacking; ``None`` where the network cannot be stacked."""
+        """Properties that must be equal for stacking; ``None`` if the network cannot be stacked."""
         if self._layers is None:
             return None
         first = first_of(self.module)
@@ -208,10 +208,10 @@ def _fit_a_cache(module: nn.Module, layers: Sequence[Layer] | None) -> int:
 def fit_on_gpu(
     module: nn.Module, copies: int, shape: tuple[int, ...], rows: int, room: int = GPU_MEMORY
 ) -> int:
-    """Count the networks that fit a GPU as one; 1 where one by itself takes more.
+    """Count the networks that can train together in a GPU's memory; at least 1.
 
-    Inputs count twice, as there are while they are put together; so does what a step keeps for the backward
-    pass, for its gradients.
+    Inputs count twice, because two copies exist while they are stacked. The numbers that a step keeps for the
+    backward pass count twice too, because their gradients take as much memory.
 
     Args:
         module: a network that can be stacked.

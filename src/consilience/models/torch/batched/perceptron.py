@@ -67,7 +67,7 @@ class Drop:
     """Dropout.
 
     Attributes:
-        p: chance of a number to be dropped in training; what is left is scaled up.
+        p: probability that a number is dropped in training; the other numbers are scaled up.
         width: columns.
         numbers: number of its parameters.
     """
@@ -88,7 +88,7 @@ class Norm:
         variance: name of the running variances.
         steps: name of the count of steps.
         eps: added to variances.
-        momentum: weight of the last batch in what is kept.
+        momentum: weight of the last batch in the running statistics.
         width: columns.
         numbers: number of its parameters.
     """

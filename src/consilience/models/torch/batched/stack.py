@@ -1,18 +1,18 @@
-"""Multilayer perceptrons that train as one, each to the bits that it would reach alone.
+"""Train multilayer perceptrons as one batch, with results bit-identical to separate training on a CPU.
 
-Party i's parameters are slice i of stacked tensors, so that an operation does a step's share of work for all
-of them; on small networks the operations' own cost is most of what training takes. Gradients are written
-out, not recorded, for the same reason.
+Party i's parameters are slice i of stacked tensors, so that one operation does a part of a training step for
+all networks. On small networks the overhead of operations is most of the training time. For the same reason
+gradients are coded by hand and not recorded by autograd.
 
-What is computed for a network does not depend on who trains beside it. A batch always has as many rows as the
-network's own number of rows and batch size say, filled up with rows that count for nothing. A slice begins on
-a cache line and ends before a gap, so that operations go through one slice after another, in one thread, each
-from a place like any other to its end; and BLAS is asked for one product after another, all of the same shape
-and strides (:func:`~.stages.product`). So on a CPU it is enough that an operation gives the same bits for the
-same numbers in memory that is aligned alike, whatever its kernel. On a GPU results agree up to rounding.
+A network's result does not depend on the other networks in the stack. The size of a batch depends only on the
+network's own number of rows and batch size; missing rows are filled with rows of weight zero. Each slice
+begins on a cache line and ends before a gap, so that operations process the slices one after another, in one
+thread, with the same alignment. BLAS computes one product after another, all of the same shape and strides
+(:func:`~.stages.product`). Therefore it is enough on a CPU that an operation gives the same bits for the same
+numbers in equally aligned memory, with any kernel. On a GPU results agree up to rounding.
 
-Dropout draws from a stream of each network's own, batch norm keeps what each network has seen, and a network
-that early stopping ends leaves the stack.
+Each network has a separate random stream for dropout and separate batch-norm statistics. A network leaves the
+stack when early stopping ends its training.
 """
 
 from __future__ import annotations
@@ -47,16 +47,16 @@ from consilience.models.torch.batched.steps import (
 from consilience.models.torch.optimizer import TorchOptimizer
 
 _BLOCK = 128
-"""Steps whose rows are laid out at a time, at most."""
+"""Largest number of steps for which rows are laid out at a time."""
 
 _DRAWN = 2**22
-"""Numbers that are drawn for dropout at a time, about."""
+"""Approximate count of numbers drawn for dropout at a time."""
 
 
 def outputs_of(
     modules: Sequence[nn.Module], layers: Sequence[Layer], inputs: Sequence[Tensor]
 ) -> list[Tensor]:
-    """Compute the outputs of networks of one architecture, each for inputs of its own.
+    """Compute the outputs of networks of one architecture, each for its respective inputs.
 
     Args:
         modules: the networks.
@@ -84,9 +84,9 @@ def outputs_of(
 
 @contextmanager
 def _computing() -> Iterator[None]:
-    """Without gradients, and in one thread: with more, torch's sums go by how many networks there are.
+    """Compute without gradients and in one thread: with more, torch's sums depend on the number of networks.
 
-    Numbers that grow beyond all bounds are no matter for numpy's warnings: a learner says so of its own.
+    numpy's warnings of overflow are off, because a learner reports such numbers itself.
     """
     with torch.inference_mode(), np.errstate(over="ignore", invalid="ignore", divide="ignore"):
         if torch.get_num_threads() == 1:  # as in a federation, where all libraries have one
@@ -224,7 +224,7 @@ class Stack:
 
 
 class _Member:
-    """A network in the stack, and what is left of its training.
+    """A network in the stack, and the state of its training.
 
     Args:
         job: the training.
@@ -235,8 +235,8 @@ class _Member:
 
     Attributes:
         own: the module's tensors by name.
-        left: steps.
-        keep: of every number of a batch that dropout may drop, the chance to stay.
+        left: remaining steps.
+        keep: probability to keep each number of a batch that dropout may drop.
     """
 
     def __init__(
@@ -265,7 +265,7 @@ class _Member:
 
     @property
     def steps(self) -> int:
-        """Number of steps that led to the parameters that are kept."""
+        """Return the number of steps that led to the kept parameters."""
         best = None if self.judge is None else self.judge.steps
         return self.made if best is None else best
 

@@ -24,8 +24,8 @@ from consilience.models.torch.batched.perceptron import (
 from consilience.models.torch.losses import TorchLoss
 
 LINE = 32
-"""Numbers that slices begin at multiples of: a cache line's, and as many as elementwise functions take at a
-time at most; what is left over is rounded in another way."""
+"""Slices begin at multiples of this count of numbers. It covers a cache line and the largest block of
+elementwise functions, which round an incomplete last block in another way."""
 
 
 def room(like: Tensor, count: int, *shape: int) -> Tensor:
@@ -45,15 +45,16 @@ def gapped(shape: Sequence[int]) -> int:
 
 
 def product(A: Tensor, B: Tensor, out: Tensor) -> Callable[[], object]:
-    """Return a function that multiplies two stacks of matrices into a third, as they are when it is called.
+    """Return a function that multiplies two stacks of matrices into a third, with their values at the call.
 
-    On a CPU by numpy, which asks BLAS for one after another. torch asks for all at once, and MKL's kernels
-    for AVX2, which AMD's processors get too, take other sums for one product than for several.
+    On a CPU numpy computes the products, which calls BLAS for one matrix after another. torch passes all to
+    one call, and MKL's kernels for AVX2, which AMD's processors get too, sum one product in another order
+    than several.
 
     Args:
         A: the left factors.
         B: the right factors.
-        out: where to.
+        out: tensor for the products.
     """
     if A.shape[2] == 1:  # nothing is added up, at which numpy is slow
         return partial(torch.mul, A, B, out=out)
@@ -63,11 +64,11 @@ def product(A: Tensor, B: Tensor, out: Tensor) -> Callable[[], object]:
 
 
 class Vectors:
-    """Stacks by name that lie one after another in one vector, so that an optimizer moves them at once.
+    """Named stacks that lie one after another in one vector, so that an optimizer updates all at once.
 
     Args:
         like: a network's tensors by name.
-        turned: name of a matrix that is stored by columns: the inputs' products are faster so.
+        turned: name of a matrix to store by columns, which makes the inputs' products faster.
     """
 
     def __init__(self, like: Mapping[str, Tensor], turned: str = "") -> None:
@@ -207,7 +208,7 @@ class _Norm:
         self._scaled()
 
     def remembered(self) -> None:
-        """Compute outputs by what is kept, for predictions."""
+        """Compute outputs from the running statistics, for predictions."""
         mean, variance = self.running
         torch.sub(self.given, mean, out=self.hat)
         self.hat.mul_((variance + self.layer.eps).rsqrt_())
@@ -240,14 +241,14 @@ class _Norm:
 
 
 class Forward:
-    """Outputs of stacked networks for rows that are written to ``inputs``.
+    """Outputs of stacked networks for the rows in ``inputs``.
 
     Args:
         layers: of each network.
-        parts: their parameters and what batch norm keeps, stacked.
+        parts: their parameters and running batch-norm statistics, stacked.
         rows: number of rows of each network.
         width: numbers of a row.
-        training: drop, and normalise by the rows at hand.
+        training: apply dropout, and normalise by the statistics of the current rows.
 
     Attributes:
         inputs: shape ``(networks, rows, width)``.

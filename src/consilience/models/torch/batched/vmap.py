@@ -1,9 +1,9 @@
-"""Networks of one architecture, whatever its layers, that train as one: what a GPU wants.
+"""Train networks of one architecture, with any layers, as one batch for a GPU.
 
-Party i's parameters are slice i of stacked tensors. ``torch.func.vmap`` gives the outputs of all in one
-forward pass, and as the loss of party i depends on slice i alone, one backward pass gives everyone's
-gradient. Each has its own rows, order of rows and number of steps; what comes out is what it would have got
-alone, but for rounding, since sums are taken in another order.
+Party i's parameters are slice i of stacked tensors. ``torch.func.vmap`` computes the outputs of all networks
+in one forward pass. The loss of party i depends on slice i alone, so one backward pass gives the gradient of
+every network. Each network has separate rows, order of rows and number of steps. Its result equals that of
+separate training up to rounding, since sums are taken in another order.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from consilience.models.torch.optimizer import TorchOptimizer
 
 
 class Vmapped:
-    """Trainings side by side; a network that is done leaves the stacks.
+    """Train several networks together; a finished network leaves the stacks.
 
     Args:
         jobs: of modules that differ in the numbers of their parameters alone, with the same recipe and loss.
@@ -142,7 +142,7 @@ class Vmapped:
         return {name: part for name, part in self.stacked.items() if part.requires_grad}
 
     def _step(self, batches: list[Tensor]) -> None:
-        """Make one step of every network in training, each by the mean loss of its own batch."""
+        """Make one step of every network in training, each by the mean loss of its batch."""
         job = self.jobs[0]
         rows, share = _aligned(batches, self.targets.dtype)
         inputs = self.X[rows + self.firsts]
