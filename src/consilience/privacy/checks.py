@@ -1,4 +1,4 @@
-"""Protocols whose parties hide single answers, with example parties that they can run on."""
+"""Check cases for protocols that hide single answers, each with suitable example parties."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Privacy budgets: mechanisms, losses and the ledger of what was spent."""
+"""Privacy budgets: mechanisms, privacy losses and the ledger of past releases."""

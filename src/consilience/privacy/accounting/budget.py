@@ -1,4 +1,4 @@
-"""Budget of privacy: the most that all that leaves a party may tell of one unit of its private data."""
+"""Privacy budget of a party: a limit on the total privacy loss of everything that the party sends."""
 
 from __future__ import annotations
 
@@ -12,32 +12,38 @@ from consilience.core.validation.numbers import check_choice, check_flag, check_
 from consilience.privacy.accounting.losses import Adjacency, NoisyTraining, PrivacyLoss, gaussian_mu
 
 Noise = Literal["own", "shared"]
-"""Noise on class sums: enough by itself, or together with that of the other parties of a secure sum."""
+"""Noise on class sums: ``"own"`` suffices alone, ``"shared"`` only within a secure sum of several parties."""
 
 
 @dataclass(frozen=True)
 class Budget:
-    """Limit of what all that leaves a party may tell of one unit of its private data, in all its life.
+    """Differential-privacy budget of a party, which limits the privacy loss over the party's whole life.
 
     Attributes:
         epsilon: ε > 0.
-        delta: δ in (0, 1), far below one over the number of units: a δ of that size permits publishing one.
-        adjacency: neighbouring data: with and without one unit, or with another in its place.
-        unit: ``"row"``, or the column whose values are units, such as patients.
-        each: ε of one release with the party's own noise; by default all of ``epsilon``.
-        measured: whether metrics leave, outside of the guarantee: for experiments, where no data are private.
-        arrivals: how many arrivals of rows have come, a number that is declared and not read off the rows.
-            Sums of a later one are a release of its rows alone: where a unit is a row, earlier ones spend
-            nothing; any other unit may have rows in all of them, and is charged for each.
-        training: training of its network with noise, or a table of its fields: that is the one release then,
-            and the network's predictions leave. ``None`` for models that nothing of leaves.
-        noise: ``"own"`` is enough by itself. ``"shared"`` is a part of it: class sums leave under the masks
-            of a secure sum alone, whose fewest parties have enough together, and nobody sees less than that.
-        colluding: with shared noise, parties that may know their parts and tell them; 1 at least, for every
-            party knows its own.
+        delta: δ in (0, 1), far below 1 / (number of units), because a δ of that size permits publishing one
+            unit.
+        adjacency: neighbouring data: ``"add-remove"`` adds or removes one unit, ``"replace"`` replaces one
+            unit.
+        unit: unit of privacy: ``"row"``, or the name of the column whose values identify units, such as
+            patients.
+        each: ε of one release with the party's own noise; ``None`` uses all of ``epsilon``.
+        measured: send metrics without noise, outside of the guarantee; for experiments without private data.
+        arrivals: number of arrivals of rows so far. The party declares this number and does not count rows.
+            Class sums of a later arrival are a release of the rows of that arrival only. If the unit is a
+            row, earlier rows are not charged for it. Another unit may have rows in every arrival, so each
+            release is charged.
+        training: settings of network training with noise (DP-SGD), or a mapping of its fields. The training
+            is then the one release, and the party sends predictions of the network. ``None`` for other
+            models.
+        noise: ``"own"``: the noise of this party suffices alone. ``"shared"``: the party adds a part of the
+            noise and sends class sums only under the masks of a secure sum. The smallest permitted number of
+            parties together adds enough noise, and the coordinator sees only their sum.
+        colluding: number of parties that may pool their shares of the noise, with ``noise="shared"``. At
+            least 1, because every party has its own share.
 
     Raises:
-        InvalidInput: a setting that bounds nothing.
+        InvalidInput: a setting is out of range, or two settings do not fit together.
     """
 
     epsilon: float
@@ -88,11 +94,11 @@ class Budget:
             )
 
     def check_delta(self, units: int, *, where: str) -> None:
-        """Raise ``InvalidInput`` where δ is beyond 1 / (10 n).
+        """Raise ``InvalidInput`` if δ exceeds 1 / (10 n).
 
         Args:
-            units: number n of the units.
-            where: whose they are, for the error.
+            units: number n of units.
+            where: owner of the units, for the error message.
         """
         if self.delta * units * 10 > 1:
             raise InvalidInput(

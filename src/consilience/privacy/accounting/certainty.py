@@ -1,6 +1,7 @@
-"""Certainties, as surely as public rows are of a party's own kind, with noise on what tells them apart.
+"""Certainties: the estimated probability of each public row to be a private row, optionally with noise.
 
-The rule that weighs by them is :func:`consilience.methods.comparison_rules.reliability.certainty_weighted`.
+The aggregation rule :func:`consilience.methods.comparison_rules.reliability.certainty_weighted` uses them as
+weights. The noise is added to the classifier that separates private rows from public rows.
 """
 
 from __future__ import annotations
@@ -36,11 +37,11 @@ class ScoreCertainty(
     limits=("regularization", "epsilon"),
     summed="score",
 ):
-    """Say how surely each public row is of your own kind.
+    """Estimate the probability of each public row to be one of the party's private rows.
 
     Attributes:
-        regularization: λ of the logistic regression that tells private rows from public ones.
-        epsilon: ε of the noise on it; ``None`` for none.
+        regularization: λ of the logistic regression that separates private rows from public rows.
+        epsilon: ε of the noise on its weights; ``None`` adds no noise.
         delta: δ of that noise.
     """
 
@@ -84,16 +85,20 @@ class ScoreCertainty(
 def certainties(
     scores: Scores, regularization: float, noise: GaussianNoise | None, *, accountant: Accountant
 ) -> Array:
-    """Compute how surely each public row is of the party's own kind, shape ``(n_public,)``, in (0, 1].
+    """Estimate the probability of each public row to be one of the party's private rows.
 
-    With noise they are released once for each question, that is public rows, seed and settings; and they
-    are of all rows: of which are held out or left out, one row more or another class decides for all.
+    With noise, the certainties are released once per question, i.e. public rows, seed and settings. They then
+    use all private rows, because the split into training and held-out rows can depend on a single row or
+    class.
 
     Args:
-        scores: the party's.
+        scores: scores of the party.
         regularization: λ of :func:`~consilience.methods.comparison_rules.membership.certainties`.
-        noise: noise on the weights of the logistic regression; ``None`` for none.
-        accountant: the party's, which is charged for the noise and keeps what was released.
+        noise: noise on the weights of the logistic regression; ``None`` adds no noise.
+        accountant: accountant of the party, which is charged for the noise and keeps past releases.
+
+    Returns:
+        Certainties in (0, 1], shape ``(n_public,)``.
     """
     X = scores.rows.train[0] if noise is None else scores.rows.whole
 
@@ -111,10 +116,10 @@ def certainties(
 
 
 def certainties_release(scores: Scores, regularization: float, loss: PrivacyLoss) -> Release:
-    """Name the release that certainties with noise are.
+    """Return the release record of certainties with noise.
 
     Args:
-        scores: the party's.
+        scores: scores of the party.
         regularization: as in :func:`certainties`.
         loss: privacy loss of the noise.
     """

@@ -1,12 +1,12 @@
-"""Training of a network with noise: gradients clipped unit by unit, summed over random batches (DP-SGD).
+"""Train a network with noise: clip gradients per unit and sum them over random batches (DP-SGD).
 
-    for each step: every unit is in the batch with probability q, by itself
+    for each step: every unit is in the batch independently, with probability q
         g <- sum over its units of  g_u · min(1, clip / |g_u|),   g_u the gradient of the unit's rows
         one step of the recipe's optimizer along  (g + N(0, (noise · clip)² I)) / batch
 
-The number of units in a batch is private, and nothing is divided by it. Noise and batches come of the
-operating system's random bytes. Gradients and parameters are numbers of 32 bits, whose rounding the proof
-leaves aside; sums of :mod:`consilience.privacy.class_sums.sums` are whole numbers instead.
+The true number of units in a batch is private, so the sum is divided by a fixed number instead. Noise and
+batches use the operating system's random bytes. Gradients and parameters are 32-bit floats, and the privacy
+proof ignores their rounding. In contrast, :mod:`consilience.privacy.class_sums.sums` uses integers.
 
 Source:
     Abadi et al. 2016, Algorithm 1; Bu et al. 2020 and others for gradients by row from ``torch.func``.
@@ -32,20 +32,20 @@ from consilience.models.torch.optimizer import TorchOptimizer
 from consilience.models.torch.recipe import TorchRecipe
 
 _NUMBERS = 2**24
-"""Numbers of rows' gradients that are in memory at a time, but for those of one unit."""
+"""Largest number of per-row gradient entries in memory at a time; one unit with many rows may exceed it."""
 
 
 def check_bounded(
     module: nn.Module, rows: Tensor, targets: Tensor, loss: TorchLoss, *, where: str
 ) -> None:
-    """Raise ``InvalidInput`` unless rows can have gradients of their own, which no other row moves.
+    """Raise ``InvalidInput`` unless the gradient of each row is independent of all other rows.
 
     Args:
         module: the network.
-        rows: some inputs like those to come.
-        targets: of these rows, any.
-        loss: minimised.
-        where: the model, for the error.
+        rows: example inputs of the shape that training will use.
+        targets: arbitrary targets for these rows.
+        loss: training loss.
+        where: name of the model, for the error message.
     """
     module.train()
     own, gradients = _row_gradients(module, loss, where)
@@ -68,10 +68,12 @@ _Parts = dict[str, Tensor]
 def _row_gradients(
     module: nn.Module, loss: TorchLoss, where: str
 ) -> tuple[_Parts, Callable[[_Parts, Tensor, Tensor], _Parts]]:
-    """The parameters that are trained, and a function of them, rows and targets: each row's gradients.
+    """Return the trainable parameters and a function that computes the gradients of each row.
+
+    The function takes parameters, rows and targets.
 
     Raises:
-        InvalidInput: one row moves others' gradients in the module, or what it remembers.
+        InvalidInput: a layer mixes rows (batch normalisation) or keeps running statistics of them.
     """
     for name, part in module.named_modules():
         if isinstance(part, nn.modules.batchnorm._NormBase) and (
@@ -110,24 +112,24 @@ def train_with_noise(
     noise: float,
     source: NoiseSource,
 ) -> None:
-    """Train a module in place.
+    """Train a module in place with DP-SGD.
 
     Args:
         module: the network.
         X: inputs, shape ``(n, ...)``.
         targets: shape ``(n, n_outputs)``.
-        units: unit of privacy of each row, shape ``(n,)``, from 0 on.
-        recipe: optimizer and step size; its batches and epochs are not looked at.
-        loss: minimised.
-        rate: q, the probability of a unit to be in a batch.
+        units: unit of privacy of each row, shape ``(n,)``, numbered from 0.
+        recipe: optimizer and step size; its batch size and epochs are ignored.
+        loss: training loss.
+        rate: q, the probability that a unit is in a batch.
         steps: number of steps.
-        batch: what a step's sum is divided by.
+        batch: divisor of each step's sum.
         clip: largest norm of a unit's gradient.
-        noise: standard deviation of the noise, over ``clip``.
-        source: makes the source of noise and batches.
+        noise: standard deviation of the noise, divided by ``clip``.
+        source: factory of the random source for noise and batches.
 
     Raises:
-        InvalidInput: one row moves others' gradients.
+        InvalidInput: a layer makes the gradient of one row depend on other rows.
     """
     module.train()
     own, gradients = _row_gradients(module, loss, "training with noise")
@@ -161,7 +163,7 @@ def train_with_noise(
 
 
 def _chunks(rows: Array, units: Array, most: int) -> Iterator[tuple[Array, Array]]:
-    """Split rows into parts of whole units and some ``most`` rows, each row with its unit's number there."""
+    """Split rows into chunks of whole units and about ``most`` rows, each with its unit's number there."""
     order = rows[np.argsort(units[rows], kind="stable")]
     begins = np.flatnonzero(np.diff(units[order])) + 1  # of units, but for the first
     cuts = begins[np.diff(begins // most, prepend=0) > 0]
@@ -171,14 +173,17 @@ def _chunks(rows: Array, units: Array, most: int) -> Iterator[tuple[Array, Array
 
 
 def bounded_network(learner: TorchLearner, example: Array) -> str:
-    """Describe a network for rows like these, which :func:`fit_with_noise` is to train.
+    """Describe the network that :func:`fit_with_noise` will train on rows of this shape.
 
     Args:
         learner: the network, untrained.
         example: rows, shape ``(n, ...)``.
 
+    Returns:
+        Recipe and architecture of the network as text.
+
     Raises:
-        InvalidInput: nothing bounds what a row does to it.
+        InvalidInput: the effect of one row on the network cannot be bounded.
     """
     example, modules = learner.rows(example), learner.modules
     module = modules.build(example, learner.n_outputs, seed=None)
@@ -193,14 +198,14 @@ def bounded_network(learner: TorchLearner, example: Array) -> str:
 def fit_with_noise(
     learner: TorchLearner, X: Array, targets: Array, units: Array, **how: Any
 ) -> None:
-    """Train a network, from where it is, by clipped gradients with noise (:func:`train_with_noise`).
+    """Continue to train a network by DP-SGD (:func:`train_with_noise`).
 
     Args:
         learner: the network.
         X: inputs, shape ``(n, ...)``.
         targets: shape ``(n, n_outputs)``.
         units: unit of privacy of each row, shape ``(n,)``, from 0 on.
-        how: settings, noise and its source, as there.
+        how: further arguments of :func:`train_with_noise`: settings, noise and its source.
     """
     module, modules = learner.trained_module(), learner.modules
     rows, outputs = modules.inputs(learner.rows(X), module), modules.values(targets, module)

@@ -1,20 +1,21 @@
-"""Ledger of a party's releases: what each cost and what left, written before it leaves.
+"""Ledger of a party's releases, which records each privacy loss and all values before the party sends them.
 
-    folder/lock            held by the process that spends; of a ledger that parties share, while it does
+    folder/lock            held by the spending process; for a shared ledger, only while it spends
     folder/ledger.jsonl    a line for each release: format number, time, kind, question, loss, the digest of
                            its values, and the SHA-256 of the line before
-    folder/<digest>        the values as they were released, by the digest of the release's name
+    folder/<digest>        the released values, named by the digest of the release record
 
-Values are on the disk before their line, and the line before they leave; a crash in between leaves either
-values without a line under another name, which are dropped, or a line, which counts. The ledger is not
-taken up where a line was changed, removed or inserted, where values lack their line or a line its values, or
-where the party's state knows a release that the ledger lacks. So a ledger that was cut or set back is found
-out unless *all* of the party's folder was set back with it: who fears that keeps the digest of the last line
-elsewhere (``consilience party budget`` prints it, and looks for one that it is given).
+The values are on the disk before their line, and the line is on the disk before the party sends the values.
+A crash between these steps leaves either temporary values without a line, which are deleted, or a line, which
+counts. A ledger is rejected if a line was changed, removed or inserted, if values lack their line or a line
+lacks its values, or if the party's state contains a release that the ledger lacks. A truncated or restored
+older ledger is therefore detected, unless *all* of the party's folder was restored with it. To detect that
+case too, keep the digest of the last line elsewhere: ``consilience party budget`` prints the digest and can
+search the ledger for a given one.
 
-Parties of several federations that hold rows of the same people share one ledger. Each adds its releases
-under a scope of its own, and gives its own alone again: others may have other targets and columns. All are
-charged for.
+Parties of several federations can share one ledger if their rows describe the same people. Each party adds
+its releases under a separate scope and repeats only its own releases, because other parties may have other
+targets and columns. The budget is charged for the releases of all of them.
 """
 
 from __future__ import annotations
@@ -41,13 +42,13 @@ from consilience.core.validation.arrays import Array
 from consilience.privacy.accounting.losses import PrivacyLoss
 
 BEGINNING = "0" * 64
-"""What stands for the line before the first."""
+"""Digest that the first line uses in place of a previous line."""
 
 FOLDER = "privacy"
 """Name of a ledger's folder in a party's folder."""
 
 _WAIT = 60.0
-"""Seconds to wait for another party to have spent: computing what it releases may take as long."""
+"""Seconds to wait for another party to spend; its computation of a release may take that long."""
 
 _SPENT_AGAIN = "start with an empty one, which spends the same rows' budget again"
 
@@ -56,16 +57,16 @@ _LINES, _DRAWN = "ledger.jsonl", ".drawn"
 
 @dataclass(frozen=True)
 class Release:
-    """One thing that a party has released, for good.
+    """Record of one release by a party.
 
     Attributes:
-        kind: what it is, such as ``"certainties"``.
-        question: digest of all that it depends on; the same question is answered with the same release.
-        loss: its privacy loss.
-        arrival: the arrival whose rows alone it is of; ``None`` where it is of all rows.
-        chosen: whether who asks chooses the loss, so that another loss is another question; where it is the
-            party's own, the release stays what it was when the party's budget changes.
-        scope: digest of the party that made it, in a ledger that several share; empty in a party's own.
+        kind: kind of release, such as ``"certainties"``.
+        question: digest of all inputs of the release; an equal question gets the same release again.
+        loss: privacy loss of the release.
+        arrival: arrival of rows, if the release uses only these rows; ``None`` if it uses all rows.
+        chosen: whether the requester chooses the loss, so that another loss makes another question. If the
+            party chooses the loss, a later change of its budget does not change the release.
+        scope: digest of the releasing party in a shared ledger; empty in a ledger of one party.
     """
 
     kind: str
@@ -77,25 +78,25 @@ class Release:
 
     @property
     def asked(self) -> tuple[Any, ...]:
-        """Question that is answered by one release."""
+        """Key of the question; releases with equal keys are one release."""
         loss = self.loss if self.chosen else None
         return (self.kind, self.question, self.arrival, loss, self.scope)
 
     @classmethod
     def of(cls, kind: str, question: Sequence[str], loss: PrivacyLoss) -> Release:
-        """Name a release.
+        """Create the record of a release.
 
         Args:
-            kind: what it is, such as ``"certainties"``.
-            question: all that it depends on: settings, digests of rows.
-            loss: what it costs the first time.
+            kind: kind of release, such as ``"certainties"``.
+            question: all inputs of the release: settings and digests of rows.
+            loss: privacy loss of the first release; a repetition costs no more.
         """
         digest = hashlib.sha256(json.dumps(question).encode()).hexdigest()[:32]
         return cls(kind, digest, loss)
 
     @classmethod
     def of_line(cls, line: Mapping[str, Any]) -> Release:
-        """Name the release of a line of the ledger, or of what :meth:`to_json` wrote."""
+        """Create the record from a parsed line of the ledger, or from parsed output of :meth:`to_json`."""
         arrival = line["arrival"]
         return cls(
             str(line["kind"]),
@@ -107,20 +108,20 @@ class Release:
         )
 
     def to_json(self) -> str:
-        """Write its name as JSON."""
+        """Return the record as JSON."""
         return json.dumps(asdict(self))
 
     @property
     def digest(self) -> str:
-        """Digest of its name."""
+        """Digest of the record."""
         return hashlib.sha256(self.to_json().encode()).hexdigest()[:32]
 
     @classmethod
     def from_json(cls, text: str) -> Release:
-        """Read the name that :meth:`to_json` wrote.
+        """Parse the output of :meth:`to_json`.
 
         Raises:
-            ValueError: it is none.
+            ValueError: the text is not the record of a release.
         """
         try:
             return cls.of_line(json.loads(text))
@@ -129,16 +130,16 @@ class Release:
 
 
 class PrivacyLedger:
-    """Ledger in a folder, which one process at a time spends from.
+    """Ledger in a folder, from which one process at a time can spend.
 
     Args:
-        folder: the folder; made if it is not there.
-        shared: whether several processes have it open: it is locked while one reads it or spends
-            (:meth:`spending`), and otherwise from here to :meth:`close`.
+        folder: folder of the ledger; created if it does not exist.
+        shared: whether several processes have the ledger open. A shared ledger is locked only while a process
+            reads it or spends (:meth:`spending`); otherwise it is locked until :meth:`close`.
 
     Raises:
-        RunFailed: another process has it, it cannot be read or written, it has another format, or it was cut,
-            set back or changed.
+        RunFailed: another process holds the lock, the ledger cannot be read or written, it has another
+            format, or it was truncated, restored from an older copy or changed.
     """
 
     def __init__(self, folder: Path, *, shared: bool = False) -> None:
@@ -168,10 +169,10 @@ class PrivacyLedger:
 
     @contextmanager
     def spending(self) -> Iterator[None]:
-        """Have no other process spend in this block, which begins with what all have released.
+        """Lock the ledger for this block, and reload the releases of all parties first if it is shared.
 
         Raises:
-            RunFailed: another process does not let go of it, or it is not whole any more.
+            RunFailed: another process keeps the lock, or the ledger is damaged.
         """
         if self.shared and not self._depth:
             self._take(_WAIT)
@@ -186,7 +187,7 @@ class PrivacyLedger:
                 fcntl.flock(self._lock, fcntl.LOCK_UN)
 
     def _take(self, wait: float) -> None:
-        """Lock it, or raise ``RunFailed`` when the seconds are over."""
+        """Lock the ledger, or raise ``RunFailed`` after ``wait`` seconds."""
         until = monotonic() + wait
         while True:
             try:
@@ -204,12 +205,12 @@ class PrivacyLedger:
             sleep(0.05)
 
     def _read(self) -> None:
-        """Read what is in it."""
+        """Read the lines and values of the ledger."""
         self._lines = read_lines(self.folder)
         self.released = self._values()
 
     def close(self) -> None:
-        """Let another process spend."""
+        """Release the lock, so that another process can spend."""
         if self._lock >= 0:
             os.close(self._lock)
             self._lock = -1
@@ -220,14 +221,14 @@ class PrivacyLedger:
         return _digest(self._lines[-1]) if self._lines else BEGINNING
 
     def add(self, release: Release, values: Array) -> None:
-        """Write down a release; it is on the disk when this returns, and may leave then.
+        """Record a release on the disk; the party may send the values after this call returns.
 
         Args:
-            release: its name, which is not in the ledger.
-            values: as they are to leave.
+            release: record of the release, which is not in the ledger yet.
+            values: the values to send.
 
         Raises:
-            RunFailed: it cannot be written; then nothing may leave.
+            RunFailed: the ledger cannot be written; the values must not be sent then.
         """
         content = save({"values": np.ascontiguousarray(values)})
         line = {
@@ -252,7 +253,7 @@ class PrivacyLedger:
         self.released[release] = values
 
     def _values(self) -> dict[Release, Array]:
-        """Read the values of all lines, and drop what was drawn and never came to have one."""
+        """Read the values of all lines, and delete temporary values that never got a line."""
         found = _values_of(self.folder, self._lines, _kept(self.folder))
         digests = {release.digest for release in found}
         for drawn in self.folder.glob(f"*{_DRAWN}"):
@@ -264,7 +265,7 @@ class PrivacyLedger:
 
 
 def _kept(folder: Path) -> set[str]:
-    """Names of the values in a ledger's folder, each of which has a line."""
+    """Return the file names of all values in a ledger's folder; each must have a line."""
     return {file.name for file in folder.glob("?" * 32)}
 
 
@@ -272,12 +273,12 @@ def _values_of(folder: Path, lines: Sequence[bytes], kept: Set[str]) -> dict[Rel
     """Read the values of all lines.
 
     Args:
-        folder: the ledger's.
-        lines: its lines.
-        kept: names of values that have to be among them.
+        folder: folder of the ledger.
+        lines: lines of the ledger.
+        kept: file names of values that must have a line.
 
     Raises:
-        RunFailed: values lack their line, or a line its values.
+        RunFailed: values lack their line, or a line lacks its values.
     """
     found: dict[Release, Array] = {}
     for line in lines:
@@ -300,10 +301,10 @@ def _values_of(folder: Path, lines: Sequence[bytes], kept: Set[str]) -> dict[Rel
 
 
 def read_lines(folder: Path) -> list[bytes]:
-    """Read the lines of a ledger and verify their chain; none where there is no ledger.
+    """Read the lines of a ledger and verify their hash chain; empty if there is no ledger.
 
     Raises:
-        RunFailed: it cannot be read, has another format, or a line was changed, removed or inserted.
+        RunFailed: the ledger cannot be read, has another format, or a line was changed, removed or inserted.
     """
     try:
         content = (folder / _LINES).read_bytes()
@@ -330,10 +331,13 @@ def read_lines(folder: Path) -> list[bytes]:
 
 
 def entries(folder: Path) -> list[Mapping[str, Any]]:
-    """Read what a ledger says of each release, ``sha256`` being the digest of its line.
+    """Read the entry of each release in a ledger, with the digest of its line as ``sha256``.
+
+    Returns:
+        One mapping per release, in the order of the releases.
 
     Raises:
-        RunFailed: as :func:`read_lines`, or values lack their line, or a line its values.
+        RunFailed: as for :func:`read_lines`; or values lack their line, or a line lacks its values.
     """
     kept, lines = _kept(folder), read_lines(folder)  # in this order: a party at work adds both
     _values_of(folder, lines, kept)
@@ -345,7 +349,7 @@ def _digest(data: bytes) -> str:
 
 
 def _broken(folder: Path, why: str) -> RunFailed:
-    """The error for a ledger that is not whole."""
+    """Create the error for an incomplete ledger."""
     return RunFailed(
         f"its privacy ledger is not whole: {why}",
         where=str(folder),
@@ -355,14 +359,14 @@ def _broken(folder: Path, why: str) -> RunFailed:
 
 
 def lacks(folder: Path) -> RunFailed:
-    """Make the error for a ledger that lacks what the party's state knows."""
+    """Create the error for a ledger without a release that the party's state contains."""
     return _broken(
         folder, "the party's state knows a release that it lacks: it was cut or set back"
     )
 
 
 def _failed(folder: Path, error: OSError) -> RunFailed:
-    """The error for a ledger that cannot be read or written."""
+    """Create the error for an unreadable or unwritable ledger."""
     return RunFailed(
         f"its privacy ledger cannot be read or written ({error.strerror})",
         where=str(folder),

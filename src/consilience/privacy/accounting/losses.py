@@ -1,15 +1,15 @@
-"""Arithmetic of differential privacy: losses of releases, their sum, and the (ε, δ) that it comes to.
+"""Arithmetic of differential privacy: the losses of releases, their composition, and the resulting (ε, δ).
 
 A Gaussian release of a vector that one unit moves by at most Δ, with noise of standard deviation σ, is μ-GDP
 with μ = Δ/σ. As long as all releases are Gaussian, the squares of their μ add up and
 
     δ(ε) = Φ(−ε/μ + μ/2) − e^ε Φ(−ε/μ − μ/2)
 
-is exact. Where others are among them, Rényi divergences of fixed orders add up instead, and
+is exact. If other releases are among them, Rényi divergences of fixed orders add up instead, and
 
     ε = min over α of  ε(α) + ln((α − 1)/α) − (ln δ + ln α)/(α − 1),
 
-which says some 8 % more of Gaussian releases than they cost.
+which overestimates the ε of Gaussian releases by about 8 %.
 
 Source:
     Balle & Wang 2018 (the analytic Gaussian mechanism); Dong, Roth & Su 2022 (μ-GDP and its composition);
@@ -33,24 +33,24 @@ from consilience.core.validation.arrays import Array
 from consilience.core.validation.numbers import check_choice, check_number
 
 Adjacency = Literal["add-remove", "replace"]
-"""Neighbouring data: with and without one unit, or with another one in its place."""
+"""Neighbouring data: ``"add-remove"`` adds or removes one unit, ``"replace"`` exchanges one for another."""
 
 ORDERS = (1.25, 1.5, 1.75, *range(2, 65), *range(72, 257, 8), *range(288, 1025, 32))
-"""Orders α of the Rényi divergences that are added up."""
+"""Orders α of the Rényi divergences."""
 
 
 @dataclass(frozen=True)
 class PrivacyLoss:
-    """Privacy loss of some releases together, for one unit of private data.
+    """Privacy loss of one or several releases, for one unit of private data.
 
     Attributes:
-        mu: μ of those that are Gaussian.
-        renyi: Rényi divergences of the others at :data:`ORDERS`; empty where there are none.
-        adjacency: the neighbouring data that it holds for.
-        unit: the unit by which these differ: ``"row"``, or the column whose values are units.
+        mu: μ of the Gaussian releases.
+        renyi: Rényi divergences of the other releases at :data:`ORDERS`; empty if there are none.
+        adjacency: neighbouring data of the bound.
+        unit: unit of privacy: ``"row"``, or the name of the column whose values identify units.
 
     Raises:
-        InvalidInput: a number is negative, infinite or none.
+        InvalidInput: a number is negative, infinite or NaN; or ``renyi`` has the wrong length.
     """
 
     mu: float = 0.0
@@ -71,10 +71,10 @@ class PrivacyLoss:
         return bool(self.mu > 0 or any(self.renyi))
 
     def __add__(self, other: PrivacyLoss) -> PrivacyLoss:
-        """Compose both.
+        """Compose this loss and another one.
 
         Raises:
-            InvalidInput: the other one is not known for the neighbours of this one.
+            InvalidInput: the other loss is unknown for the neighbouring data of this one.
         """
         if not other:
             return self
@@ -87,10 +87,10 @@ class PrivacyLoss:
         return replace(self, mu=math.hypot(self.mu, other.mu), renyi=renyi)
 
     def plus(self, losses: Iterable[PrivacyLoss]) -> PrivacyLoss:
-        """Compose it with losses, as they are for its neighbours.
+        """Compose this loss with several losses, converted to its neighbouring data.
 
         Raises:
-            InvalidInput: one is not known for these.
+            InvalidInput: a loss is unknown for this neighbouring data.
         """
         total = self
         for loss in losses:
@@ -105,14 +105,14 @@ class PrivacyLoss:
         return replace(self, mu=max(self.mu, other.mu), renyi=renyi)
 
     def under(self, adjacency: Adjacency, unit: str) -> PrivacyLoss:
-        """Bound the loss for other neighbours: one that is replaced is removed, and another added.
+        """Bound the loss for other neighbours: a replacement counts as one removal and one addition.
 
         Args:
-            adjacency: the neighbours.
-            unit: the unit by which they differ.
+            adjacency: neighbouring data of the new bound.
+            unit: unit of privacy of the new bound.
 
         Raises:
-            InvalidInput: nothing follows from what is known, such as of an added row from a replaced one.
+            InvalidInput: the known loss implies no such bound, for example "add-remove" from "replace".
         """
         if not self or (adjacency, unit) == (self.adjacency, self.unit):
             return replace(self, adjacency=adjacency, unit=unit)
@@ -182,14 +182,14 @@ def gaussian_epsilon(mu: float, delta: float) -> float:
 
 @lru_cache
 def gaussian_mu(epsilon: float, delta: float) -> float:
-    """Compute the largest μ, to 12 digits and never above it, that keeps to (ε, δ).
+    """Compute the largest μ, rounded down to 12 digits, that satisfies (ε, δ).
 
     Args:
         epsilon: ε > 0.
         delta: δ in (0, 1).
 
     Raises:
-        InvalidInput: they are not.
+        InvalidInput: ε or δ is out of range.
 
     >>> round(gaussian_mu(1.0, 1e-5), 3), round(gaussian_mu(3.0, 1e-5), 3)
     (0.268, 0.719)
@@ -202,13 +202,13 @@ def gaussian_mu(epsilon: float, delta: float) -> float:
 def skellam_loss(
     variance: float, l2: float, l1: float, adjacency: Adjacency = "add-remove"
 ) -> PrivacyLoss:
-    """Compute the loss of integers with Skellam noise, the difference of two Poisson numbers.
+    """Compute the privacy loss of integers with Skellam noise, the difference of two Poisson variables.
 
     Args:
-        variance: V of the noise on each number.
-        l2: the largest Euclidean distance by which one unit moves them.
-        l1: the largest sum of absolute differences by which it does.
-        adjacency: the neighbouring data that these hold for.
+        variance: variance V of the noise on each number.
+        l2: largest change of the integers by one unit, in Euclidean norm.
+        l1: largest change of the integers by one unit, in L1 norm.
+        adjacency: neighbouring data of these changes.
 
     Source:
         Agarwal, Kairouz & Liu 2021, Theorem 3.5.
@@ -227,32 +227,32 @@ def skellam_loss(
 
 @lru_cache
 def skellam_variance(epsilon: float, delta: float, *, l2: float, l1: float) -> float:
-    """Compute the least variance of Skellam noise, to 12 digits, that keeps to (ε, δ).
+    """Compute the smallest variance of Skellam noise, to 12 digits, that satisfies (ε, δ).
 
     Args:
         epsilon: ε > 0.
         delta: δ in (0, 1).
-        l2: as of :func:`skellam_loss`.
-        l1: as there.
+        l2: as for :func:`skellam_loss`.
+        l1: as for :func:`skellam_loss`.
     """
     check_number("epsilon", epsilon, above=0, where="Skellam noise")
     return _first(lambda variance: skellam_loss(variance, l2, l1).epsilon(delta) <= epsilon)
 
 
 def subsampled_gaussian_loss(noise: float, rate: float, steps: int) -> PrivacyLoss:
-    """Compute the loss of sums over random parts of the units, as DP-SGD releases one in each step.
+    """Compute the privacy loss of noisy sums over random subsets of the units, one per DP-SGD step.
 
-    Every unit is in a step's part by itself, with the same probability: a Poisson sample, which nobody sees.
-    It holds for a unit that is added or removed.
+    Every unit is in the subset of a step independently, with the same probability (a Poisson sample), and the
+    subset stays secret. The loss holds for adding or removing one unit.
 
     Args:
-        noise: standard deviation of the noise, over the most by which one unit moves a sum.
-        rate: probability of a unit to be in a step's part, in (0, 1].
+        noise: standard deviation of the noise, divided by the largest change of a sum by one unit.
+        rate: probability that a unit is in the subset of a step, in (0, 1].
         steps: number of sums.
 
     Source:
-        Mironov, Talwar & Zhang 2019, section 3.3, for whole orders; a divergence never falls as its order
-        grows, so that the others have the one of the next whole order.
+        Mironov, Talwar & Zhang 2019, section 3.3, for whole orders. A divergence never falls as its order
+        grows, so that a fractional order uses the value of the next whole order.
     """
     check_number("noise", noise, above=0, where="subsampled noise")
     check_number("rate", rate, above=0, at_most=1, where="subsampled noise")
@@ -268,18 +268,18 @@ def subsampled_gaussian_loss(noise: float, rate: float, steps: int) -> PrivacyLo
 
 @dataclass(frozen=True)
 class NoisyTraining:
-    """Training of a network by sums of clipped gradients with noise (DP-SGD), to be released once.
+    """Settings of network training by noisy sums of clipped gradients (DP-SGD), for a single release.
 
-    Numbers of its own rows a party does not read off them: how many there are is private too.
+    A party declares its approximate number of rows, because the exact number is private too.
 
     Attributes:
-        rows: roughly how many rows, or units, it has: declared, not counted.
-        batch: rows of a step on average.
+        rows: approximate number of rows (or units); declared, not counted.
+        batch: average number of rows (or units) per step.
         epochs: passes over ``rows`` rows.
         clip: largest Euclidean norm of a unit's gradient.
 
     Raises:
-        InvalidInput: a setting that bounds nothing.
+        InvalidInput: a number is out of range.
 
     Source:
         Abadi et al. 2016, Algorithm 1, with Poisson batches.
@@ -351,7 +351,7 @@ def noise_multiplier(epsilon: float, delta: float, *, rate: float, steps: int) -
 
 
 def _first(holds: Callable[[float], bool]) -> float:
-    """The least number above 0 from which on something holds, by bisection, rounded upwards."""
+    """Find by bisection the smallest positive number from which on a condition holds, rounded up."""
     low, high = 0.0, 1.0
     while not holds(high):
         low, high = high, 2 * high

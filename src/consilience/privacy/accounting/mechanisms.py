@@ -1,7 +1,7 @@
-"""Mechanisms: transforms of one kind of reply that bound what it tells of a private row.
+"""Mechanisms: transforms of one kind of reply that bound its privacy loss.
 
-Noise is made of the operating system's random bytes (:class:`.randomness.SystemNoise`), not of the run's
-seed, which the coordinator knows.
+The noise uses the operating system's random bytes (:class:`.randomness.SystemNoise`) and not the run's seed,
+because the coordinator has the seed.
 
 Source:
     Balle & Wang 2018 (Gaussian noise).
@@ -77,11 +77,11 @@ class GaussianNoise:
 
 
 class Mechanism(ABC):
-    """A transform of one kind of reply that bounds what it tells of a private row: clip, then add noise.
+    """Transform of one kind of reply that bounds its privacy loss: clip the reply, then add noise.
 
-    A party applies it to every reply of the type, whatever a coordinator asks for. A question that comes
-    again, with the same fields, round and agreement, gets the release that it got, also where the model has
-    learnt since; any other draws anew, and is charged::
+    A party applies the mechanism to every reply of the type, for every request of the coordinator. A repeated
+    question (same fields, round and agreement) gets the same release as before, even if the model has learnt
+    since. Any other question makes a new release with new noise, and the budget is charged for it::
 
         class NoisyPredictions(Mechanism):
             reply_type = Predictions
@@ -92,10 +92,11 @@ class Mechanism(ABC):
 
             def release(self, reply: Predictions) -> Predictions: ...
 
-    Its settings are attributes of the object, which pickle takes: other settings make another question.
+    The settings are attributes of the object and must be picklable, because other settings make another
+    question.
 
     Attributes:
-        reply_type: the kind of reply.
+        reply_type: class of the replies.
         loss: privacy loss of one release; it must not depend on private rows.
     """
 
@@ -104,7 +105,7 @@ class Mechanism(ABC):
 
     @abstractmethod
     def release(self, reply: Any) -> Any:
-        """Make the reply that leaves; it has the same type, shapes and dtypes, and is valid.
+        """Return a clipped and noisy version of a reply, valid and with the same type, shapes and dtypes.
 
         Args:
             reply: the exact reply.
@@ -113,28 +114,31 @@ class Mechanism(ABC):
     def parts(
         self, task: Any, agreement: Agreement | None, reply: Any = None
     ) -> Sequence[tuple[Release, Any]]:
-        """Name the releases that answer a task, each with the exact reply that it is made of; by default one.
+        """List the releases that answer a task, each with its exact reply; one release by default.
 
         Args:
             task: the task.
-            agreement: what the federation agreed on; ``None`` before the party has joined.
-            reply: the exact reply; ``None`` before there is one.
+            agreement: agreement of the federation; ``None`` before the party has joined.
+            reply: the exact reply; ``None`` before the task has run.
+
+        Returns:
+            Pairs of a release and its exact reply.
         """
         return [(self.planned(task, agreement), reply)]
 
     def joined(self, released: Sequence[Any]) -> Any:
-        """Make the reply of what was released, perhaps long ago, in the order of the parts."""
+        """Combine released replies, in the order of the parts, into one reply; some may be old releases."""
         return released[0]
 
     def planned(self, task: Any, agreement: Agreement | None) -> Release:
-        """Name the release that answers a task, by nothing that depends on private rows.
+        """Return the record of the release that answers a task, independently of private rows.
 
         Args:
-            task: the task, with all its fields, the round among them.
-            agreement: what the federation agreed on; ``None`` before the party has joined.
+            task: the task, with all its fields, including the round.
+            agreement: agreement of the federation; ``None`` before the party has joined.
 
         Raises:
-            InvalidInput: a setting cannot be pickled, so that it has no digest.
+            InvalidInput: a setting cannot be pickled and therefore has no digest.
         """
         kind = type(self)
         asked = encode([task] if agreement is None else [task, agreement])
@@ -145,7 +149,7 @@ class Mechanism(ABC):
 
 
 def _digests(settings: Mapping[str, Any], where: str) -> str:
-    """Names of settings with digests of their whole content, however little of it is printed."""
+    """Return the names of settings with digests of their full content, which printing may abbreviate."""
     import joblib
 
     found = []

@@ -1,7 +1,7 @@
-"""Training with noise at a party: its network's parameters are released, once, and all else comes of them.
+"""Network training with noise at a party: one release of the parameters, from which all predictions follow.
 
-Private rows are trained on once in a party's life. What a later round has it train on are public rows; its
-predictions cost nothing more.
+A party trains on its private rows once in its life. In later rounds it trains only on public rows, and its
+predictions cost no more privacy budget.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from consilience.privacy.accounting.privacy_of import privacy_of
 
 @dataclass(frozen=True)
 class NoisyFit:
-    """Training of a party's network with noise, in the place of its own training.
+    """Training of a party's network with noise, which replaces ordinary training.
 
     Attributes:
         party: the party.
-        budget: its budget.
-        how: the training.
-        source: makes the source of the noise.
+        budget: privacy budget of the party.
+        how: settings of the training.
+        source: factory of the noise source.
     """
 
     party: PartyView
@@ -40,10 +40,10 @@ class NoisyFit:
     source: NoiseSource
 
     def costs(self) -> tuple[Release, ...]:
-        """Name the release that the training is; none before the party has joined.
+        """List the release of the training; the list is empty before the party has joined.
 
         Raises:
-            InvalidInput: nothing bounds what a row does to its network, or there are no public rows.
+            InvalidInput: the effect of one row on the network cannot be bounded, or there are no public rows.
         """
         party = self.party
         if party.agreement is None:
@@ -69,10 +69,10 @@ class NoisyFit:
         return (Release.of("training with noise", question, self.budget.training_loss),)
 
     def fit(self) -> None:
-        """Train on all private rows with noise, once in a party's life; further calls change nothing.
+        """Train on all private rows with noise, once in a party's life; later calls do not train.
 
-        Where the parameters were released before, whatever the seed and the federation, the model begins with
-        those.
+        If parameters of the same network and settings were released before, the model uses those. The seed
+        and the federation do not matter for this.
         """
         party, how, budget = self.party, self.how, self.budget
         trainer, rows = party.trainer, party.rows
@@ -110,6 +110,6 @@ class NoisyFit:
         trainer.memory.keep(**{WITH_NOISE: np.ones(1)})
 
     def check_trained(self) -> None:
-        """Raise ``KnowledgeRefused`` if a network that has to be trained with noise was not yet."""
+        """Raise ``KnowledgeRefused`` if the network has not been trained with noise yet."""
         if WITH_NOISE not in self.party.trainer.memory:
             raise KnowledgeRefused("its network was not trained with noise yet", code="budget")

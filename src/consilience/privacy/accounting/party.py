@@ -1,4 +1,4 @@
-"""Protection of a party: its budget of privacy, and what it declares for it."""
+"""Protection of a party by a differential-privacy budget."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from consilience.privacy.class_sums.party import SumsNoise
 
 
 def protect(party: Party, budget: Budget | None, *, noise: NoiseSource = SystemNoise) -> None:
-    """Have a party keep to a budget of privacy in all that leaves, from now on; ``None`` takes it off.
+    """Apply a privacy budget to everything that a party sends from now on; ``None`` removes the budget.
 
-    Class sums then leave with noise, and what has no stated cost leaves no more.
+    The party then adds noise to class sums and refuses replies without a stated privacy cost.
 
     Args:
         party: the party.
-        budget: the budget.
-        noise: makes the source of the noise.
+        budget: the privacy budget.
+        noise: factory of the noise source.
 
     Raises:
-        InvalidInput: the party does not declare its classes, has no units where the budget is for these,
-            no arrivals where the budget counts several, or δ would permit publishing a unit.
-            The party is then as it was.
+        InvalidInput: the party does not declare its classes, the units of the budget and of the rows differ,
+            the budget counts several arrivals and the rows have none, the model cannot be trained with noise,
+            or δ would permit publishing a unit. The party is then unchanged.
     """
     if budget is not None:
         _check(party, budget)  # before anything changes

@@ -1,4 +1,4 @@
-"""Privacy of a party: the stage of its outbox, made when it is first asked for."""
+"""Privacy stage of a party's outbox, which is created at first use."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from consilience.privacy.accounting.stage import Privacy
 from consilience.privacy.accounting.units import RowUnits
 
 FEATURE = "released"
-"""Name of what privacy keeps at a party, and of the file of its state."""
+"""Name of the privacy feature of a party, and of its state file."""
 
 RELEASED = f"{FEATURE}.safetensors"
 
 
 def make_privacy(party: PartyView) -> Privacy:
-    """Make the privacy of a party, the first stage of its outbox."""
+    """Create the privacy stage of a party as the first stage of its outbox."""
     made = Privacy()
     party.outbox.stages.insert(0, made)
     return made
 
 
 def privacy_of(party: PartyView) -> Privacy:
-    """Give the privacy of a party: its mechanisms, and the accountant of what it has released."""
+    """Return the privacy stage of a party, with its mechanisms and the accountant of its releases."""
     return cast(Privacy, party.feature(FEATURE))
 
 
@@ -36,13 +36,14 @@ def declare_units(party: PartyView, units: Any = None, arrived: Any = None) -> N
 
     Args:
         party: the party.
-        units: unit of each row, shape ``(n,)``; ``None``, the default, if each row is one.
-        arrived: arrival of each row, a whole number from 0 on, shape ``(n,)``; ``None``, the default, if all
-            came with the first. Arrivals are never renumbered.
+        units: unit of each row, shape ``(n,)``; ``None``, the default, makes each row a unit.
+        arrived: arrival of each row, a whole number from 0 on, shape ``(n,)``; ``None``, the default, puts
+            all rows into the first arrival. Arrivals are never renumbered.
 
     Raises:
-        InvalidInput: not one for each row, one unit for all, a gap, no whole number, another order than the
-            rows'; or the party has a budget, which counts by the units that it had.
+        InvalidInput: there is not one value per row, all rows have one unit, a unit is missing, an arrival is
+            not a whole number, or the order differs from that of the rows; or the party already has a budget,
+            which counts by its present units.
     """
     where = f"party {party.name!r}"
     if privacy_of(party).accountant.budget is not None:
@@ -57,7 +58,7 @@ def declare_units(party: PartyView, units: Any = None, arrived: Any = None) -> N
 
 
 def arrived_by(party: PartyView, arrival: int | None) -> Array | None:
-    """Mark the rows of an arrival, or of all that the budget counts; ``None`` for all rows."""
+    """Return a mask of the rows of an arrival, or of all budgeted arrivals; ``None`` stands for all rows."""
     privacy = privacy_of(party)
     budget, arrived = privacy.accountant.budget, privacy.rows.arrived
     if arrived is None or (arrival is None and budget is None):

@@ -1,23 +1,23 @@
-"""Privacy of what leaves a party: noise on arrays, and an accountant of the privacy loss.
+"""Privacy stage of a party's outbox: adds noise to replies and accounts for the privacy loss.
 
-Every reply passes a party's :class:`Privacy` on its way out, where it is a stage of the party's outbox
-(:mod:`consilience.core.party.outbox`). It holds
+Every reply passes a party's :class:`Privacy`, a stage of the party's outbox
+(:mod:`consilience.core.party.outbox`), before the party sends it. The stage holds
 
 - mechanisms (:class:`.Mechanism`), at most one for each kind of reply, that clip and add noise;
 - the accountant (:class:`Accountant`), which adds up the privacy losses of all releases
-  (:mod:`.losses`), refuses what would go beyond the party's :class:`Budget`, and keeps every release: the
-  same question gets the same release. At a party's own machine they stand in a ledger
-  (:mod:`.ledger`) before they leave.
+  (:mod:`.losses`), refuses releases beyond the party's :class:`Budget`, and keeps every release: the
+  same question gets the same release. On the party's own machine a ledger (:mod:`.ledger`) records each
+  release before the party sends it.
 
-With a budget whatever has no stated cost does not leave: predictions, scores, counts, metrics, notes. A
-mechanism's releases are kept under what was asked and never under the reply, so that neither a release that
-comes again nor what is charged tells whether two replies were the same. Noise is made of the operating
-system's random bytes (:class:`.randomness.SystemNoise`), not of the run's seed, which the coordinator knows.
-Losses are added up over the party's whole life.
+With a budget, the party does not send replies without a stated privacy cost: predictions, scores, counts,
+metrics, notes. Releases of a mechanism are kept by question and never by reply. A repeated
+release and its charge therefore do not reveal whether two exact replies were equal. The noise uses the
+operating system's random bytes (:class:`.randomness.SystemNoise`) and not the run's seed, because the
+coordinator has the seed. Losses add up over the party's whole life.
 
 Source:
-    Dwork & Roth 2014, "The Algorithmic Foundations of Differential Privacy", Proposition 2.1 (what is
-    computed from a release costs nothing more); Balle & Wang 2018 (Gaussian noise).
+    Dwork & Roth 2014, "The Algorithmic Foundations of Differential Privacy", Proposition 2.1
+    (post-processing of a release costs no more privacy); Balle & Wang 2018 (Gaussian noise).
 """
 
 from __future__ import annotations
@@ -52,13 +52,14 @@ class BudgetExceeded(KnowledgeRefused):
 
 
 class Accountant:
-    """Releases of a party, and the privacy loss that they add up to, in all its life.
+    """Accountant of a party's releases and of their total privacy loss over the party's whole life.
 
-    Neither joining nor restoring undoes a release: noise that was drawn anew could be averaged away.
+    Neither joining nor restoring undoes a release, because new noise on the same values could be averaged
+    away.
 
     Attributes:
-        budget: the most that all releases together may cost; ``None`` for no limit.
-        charges: how often something was released at a cost, or again, since this object was made.
+        budget: limit on the privacy loss of all releases together; ``None`` for no limit.
+        charges: number of new or repeated releases with a privacy cost since this object was created.
     """
 
     def __init__(self) -> None:
@@ -68,7 +69,7 @@ class Accountant:
         self._by_question: dict[tuple[Any, ...], Release] = {}
         self._ledger: PrivacyLedger | None = None
         self._scope = ""
-        """Scope of its releases in a ledger that parties share."""
+        """Scope of this party's releases in a shared ledger."""
 
     def __bool__(self) -> bool:
         return bool(self._released)
@@ -99,11 +100,11 @@ class Accountant:
 
     @staticmethod
     def _together(total: PrivacyLoss, releases: Sequence[Release]) -> PrivacyLoss:
-        """Add up the losses of one party's releases; a row is in one arrival.
+        """Compose the losses of one party's releases; each row belongs to one arrival only.
 
         Args:
-            total: no loss, for the neighbours that count.
-            releases: of one scope.
+            total: zero loss, with the neighbouring data of the result.
+            releases: releases of one scope.
         """
         arrivals = {one.arrival for one in releases} - {None}
         if (total.adjacency, total.unit) != ("add-remove", "row") or len(arrivals) < 2:
@@ -119,17 +120,21 @@ class Accountant:
         return sum(one.kind == kind for one in self._released)
 
     def release(self, release: Release, draw: Callable[[], Array]) -> Array:
-        """Release something: the first time as it is drawn, and from then on the same again, at no cost.
+        """Return the values of a release: draw and charge them at the first call, later repeat them for free.
 
-        What was asked before is found whatever loss the budget of today has for it.
+        A repeated question finds its release even if the current budget has another loss for it.
 
         Args:
-            release: its name.
-            draw: computes it, noise included.
+            release: record of the release.
+            draw: computes the values, including noise.
+
+        Returns:
+            The released values, in the shape that ``draw`` returned them.
 
         Raises:
-            BudgetExceeded: it would cost more than is left; nothing is drawn then.
-            RunFailed: it cannot be written into the ledger.
+            BudgetExceeded: the release would cost more than the remaining budget; ``draw`` is not called
+                then.
+            RunFailed: the ledger cannot be written.
         """
         release = self._scoped(release)
         if release.asked not in self._by_question:
@@ -148,7 +153,7 @@ class Accountant:
 
     @contextmanager
     def _spending(self, release: Release) -> Iterator[None]:
-        """Have nobody else spend from the ledger in this block, and know what all have spent."""
+        """Lock the ledger for this block, and load the releases of all parties that share it."""
         if self._ledger is None or not release.loss:
             yield
             return
@@ -158,13 +163,13 @@ class Accountant:
             yield
 
     def _keep(self, released: Mapping[Release, Array]) -> None:
-        """Take on releases; of two of one question, the first is the one that is given again."""
+        """Add releases; if two releases answer one question, the first one is repeated."""
         self._released |= released
         for one in released:
             self._by_question.setdefault(one.asked, one)
 
     def check(self, releases: Iterable[Release]) -> None:
-        """Raise ``BudgetExceeded`` if releases, as far as they are new, go beyond the budget together."""
+        """Raise ``BudgetExceeded`` if the new ones among these releases would together exceed the budget."""
         if self.budget is None:
             return
         try:
@@ -185,26 +190,26 @@ class Accountant:
     # --- on a disk --------------------------------------------------------------------------------
 
     def keep_in(self, ledger: PrivacyLedger, *, scope: str = "") -> None:
-        """Write releases into a ledger from now on, and know those that are in it.
+        """Write releases into a ledger from now on, and load its existing releases.
 
         Args:
-            ledger: it.
-            scope: of this party's releases, where others write into it too.
+            ledger: the ledger.
+            scope: scope of this party's releases, if other parties write into the ledger too.
         """
         self._ledger, self._scope = ledger, scope
         self.clear()
 
     def arrays(self) -> dict[str, Array]:
-        """All of its own releases by name, for a file of arrays; the names are JSON."""
+        """Return this party's releases by name, for a file of arrays; the names are JSON."""
         own = (one for one in self._released.items() if one[0].scope == self._scope)
         return {one.to_json(): values for one, values in own}
 
     def restore(self, arrays: Mapping[str, Array]) -> None:
-        """Add releases that :meth:`arrays` gave; those that are here already stay as they are.
+        """Add releases from :meth:`arrays`; existing releases stay unchanged.
 
         Raises:
-            ValueError: a name is none that it gave.
-            RunFailed: the ledger lacks one of them, so that it was cut or set back.
+            ValueError: a name is not the JSON of a release.
+            RunFailed: the ledger lacks one of them because it was truncated or restored from an older copy.
         """
         kept = {Release.from_json(name): values for name, values in arrays.items()}
         new = {one: values for one, values in kept.items() if one not in self._released}
@@ -213,16 +218,16 @@ class Accountant:
         self._keep(new)
 
     def clear(self) -> None:
-        """Forget all releases that are in no ledger, before those of a file are restored."""
+        """Forget all releases outside the ledger, before the releases of a file are restored."""
         self._released, self._by_question = {}, {}
         self._keep({} if self._ledger is None else self._ledger.released)
 
 
 class Privacy(OutgoingStage):
-    """A party's privacy: a stage of its outbox, and what its state keeps of releases.
+    """Privacy stage of a party's outbox, including the releases that its state keeps.
 
     Attributes:
-        accountant: what was released, and what it cost.
+        accountant: accountant of the party's releases and of their privacy loss.
         rows: units and arrivals of the private rows.
     """
 
@@ -234,36 +239,36 @@ class Privacy(OutgoingStage):
         self._free: frozenset[type[Any]] = frozenset()
 
     def use(self, mechanisms: Iterable[Mechanism], *, free: Iterable[type[Any]] = ()) -> None:
-        """Have replies pass these mechanisms, each for its kind of reply, in place of those before.
+        """Replace the mechanisms for replies.
 
         Args:
             mechanisms: at most one for each kind of reply.
-            free: kinds of replies that the party computes from releases and public rows alone.
+            free: kinds of replies computed only from releases and public rows.
         """
         self._mechanisms = {one.reply_type: one for one in mechanisms}
         self._free = frozenset(free)
 
     def declare(self, rows: RowUnits) -> None:
-        """Take the units and arrivals of the private rows."""
+        """Set the units and arrivals of the private rows."""
         self.rows = rows
 
     @property
     def discreet(self) -> bool:
-        """True with a budget: words of errors and the form of rows may hang on private rows."""
+        """True with a budget, because error messages and the format of rows may depend on private rows."""
         return self.accountant.budget is not None
 
     def before(self, party: Any, tasks: Sequence[Any]) -> None:
-        """Hold all that tasks would cost against the budget, before the first of them runs."""
+        """Check the total privacy loss of the tasks against the budget, before the first task runs."""
         self.check(((task, task.releases(party)) for task in tasks), party.agreement)
 
     def note(self, kind: str, question: Sequence[str]) -> None:
-        """Count a question that costs nothing; the same is counted once."""
+        """Count a question without a privacy cost; an equal question is counted once."""
         self.accountant.release(
             Release.of(kind, tuple(question), PrivacyLoss()), lambda: np.zeros(0)
         )
 
     def joined(self) -> None:
-        """Keep all releases: noise that was drawn anew could be averaged away."""
+        """Keep all releases, because new noise on the same values could be averaged away."""
 
     def to_bytes(self) -> bytes:
         """Write the releases."""
@@ -271,11 +276,11 @@ class Privacy(OutgoingStage):
         return save(arrays) if arrays else b""
 
     def read(self, data: bytes | None, *, only: bool) -> None:
-        """Add releases that :meth:`to_bytes` wrote; those that are here already stay as they are.
+        """Add releases from :meth:`to_bytes`; existing releases stay unchanged.
 
         Args:
             data: the bytes; ``None`` for no releases.
-            only: whether to forget first what is in no ledger.
+            only: whether to forget all releases outside the ledger first.
 
         Raises:
             ValueError: the bytes are damaged.
@@ -290,15 +295,16 @@ class Privacy(OutgoingStage):
     def check(
         self, tasks: Iterable[tuple[Any, Iterable[Release]]], agreement: Agreement | None
     ) -> None:
-        """Hold all that tasks would cost against the budget, before the first of them runs.
+        """Check the total privacy loss of all tasks against the budget, before the first task runs.
 
         Args:
-            tasks: each task, and the releases that it makes of the accountant itself.
-            agreement: what the federation agreed on; ``None`` before the party has joined.
+            tasks: pairs of a task and the releases that the task itself makes with the accountant.
+            agreement: agreement of the federation; ``None`` before the party has joined.
 
         Raises:
-            BudgetExceeded: the party has a budget, and the replies would go beyond it together, or one states
-                no cost, or has no noise where its kind has to; its code is ``"budget"``.
+            BudgetExceeded: the party has a budget, and the replies would exceed it together, or a reply
+                states no cost, or a reply of a kind that needs noise has none; the error's code is
+                ``"budget"``.
         """
         if self.accountant.budget is None:
             return
@@ -316,15 +322,18 @@ class Privacy(OutgoingStage):
             raise
 
     def outgoing(self, task: Any, agreement: Agreement | None, run: Callable[[], Any]) -> Any:
-        """Compute the reply to a task, and give what may leave of it.
+        """Compute the reply to a task and return the version that the party may send.
 
         Args:
             task: the task.
-            agreement: what the federation agreed on; ``None`` before the party has joined.
-            run: computes the exact reply, or one that has noise already and was charged for.
+            agreement: agreement of the federation; ``None`` before the party has joined.
+            run: computes the exact reply, or a noisy reply with a charge already made.
+
+        Returns:
+            The reply after its mechanism, if its kind has one; with a budget, without notes.
 
         Raises:
-            BudgetExceeded: as :meth:`check`, of what a task did not state before.
+            BudgetExceeded: as for :meth:`check`, for costs that the task did not state in advance.
         """
         charges = self.accountant.charges
         reply = run()
@@ -341,13 +350,13 @@ class Privacy(OutgoingStage):
         return reply
 
     def restated(self, replies: tuple[Any, ...]) -> tuple[Any, ...]:
-        """Say what holds today on replies that left before.
+        """Update the declarations in earlier replies to the present state of the party.
 
         Args:
-            replies: as they left.
+            replies: replies as the party sent them.
 
         Raises:
-            BudgetExceeded: the budget has become less than what is spent.
+            BudgetExceeded: the budget is now below the loss already spent.
         """
         self.accountant.check(())
         known = self._mechanisms
@@ -356,7 +365,7 @@ class Privacy(OutgoingStage):
         )
 
     def _released(self, release: Release, reply: Any, mechanism: Mechanism) -> Any:
-        """The reply as the mechanism releases it, or as it was released before."""
+        """Return the reply as released by the mechanism, now or earlier."""
 
         def draw() -> Array:
             return np.frombuffer(encode([mechanism.release(reply)]), dtype=np.uint8)
@@ -365,11 +374,11 @@ class Privacy(OutgoingStage):
         return released
 
     def _check_cost(self, kind: type[Any], *, charged: bool) -> None:
-        """Raise ``BudgetExceeded`` unless a kind of reply may leave a party that has a budget.
+        """Raise ``BudgetExceeded`` unless the party, which has a budget, may send this kind of reply.
 
         Args:
-            kind: the class of the reply.
-            charged: whether the accountant is charged for it.
+            kind: class of the reply.
+            charged: whether the accountant is charged for the reply.
         """
         if kind in self._free:
             return

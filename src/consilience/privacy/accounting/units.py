@@ -44,10 +44,10 @@ class RowUnits:
 
 
 def _codes(units: Any, rows: int, *, where: str) -> Array:
-    """Number the units, from 0 on, and give the number of each row's.
+    """Number the units from 0 on, and return the number of each row's unit, shape ``(n,)``.
 
     Raises:
-        InvalidInput: there is not one for each row, one has a gap, or there is one for all.
+        InvalidInput: there is not one unit per row, a unit is missing, or all rows have the same unit.
     """
     given = np.asarray(units)
     if given.shape != (rows,):
@@ -71,10 +71,10 @@ def _codes(units: Any, rows: int, *, where: str) -> Array:
 
 
 def _arrivals(arrived: Any, rows: int, where: str) -> Array:
-    """Take the arrival of each row, a whole number from 0 on.
+    """Return the arrival of each row, a whole number from 0 on, shape ``(n,)``.
 
     Raises:
-        InvalidInput: there is not one for each row, or one is no such number.
+        InvalidInput: there is not one arrival per row, or an arrival is not a whole number from 0 on.
     """
     found = np.asarray(arrived).ravel()
     whole = found.dtype.kind in "iuf" and bool((found == np.floor(found)).all())

@@ -1,6 +1,7 @@
-"""Attacks on what leaves a party, made on one's own runs: who is in the rows, and of which classes.
+"""Privacy attacks on the replies of a party, for use on your runs: membership inference and class shares.
 
-Numerics are functions on arrays: :mod:`~consilience.privacy.attacks.membership` tells members from others by
-shadow parties, and :mod:`~consilience.privacy.attacks.class_shares` how many rows a party has of each class.
-:func:`~consilience.lab.diagnostics.attack_run.attack_run` makes them on a run folder.
+The attacks are functions on arrays. :mod:`~consilience.privacy.attacks.membership` separates members from
+other rows with shadow parties, and :mod:`~consilience.privacy.attacks.class_shares` estimates a party's share
+of rows in each class. :func:`~consilience.lab.diagnostics.attack_run.attack_run` applies them to a run
+folder.
 """

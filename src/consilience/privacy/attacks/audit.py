@@ -1,17 +1,16 @@
-"""Audit of a budget of privacy: canary rows through a party's own door, and how well replies tell of them.
+"""Audit of a differential-privacy budget: how well replies reveal whether a canary is among a party's rows.
 
-A canary (:mod:`.canaries`) is a row of the largest influence, which its attacker knows; it is among a party's
-rows, or not, and every reply goes the way of any other: bytes of a request, task, party, noise, bytes of a
-reply. From how
-often a guess by the reply is wrong follows, with a stated confidence, a *lower* bound of what the release
-costs. A bound above the ε that was promised says that the promise is broken, whatever the formulas say:
+A canary (:mod:`.canaries`) is a unit of the largest influence, known to the attacker. A party has it or not,
+and each reply takes the normal path: bytes of a request, task, party, noise, bytes of a reply. The error
+rates of a guess from the reply give, with a stated confidence, a *lower* bound of the privacy loss of the
+release. A bound above the promised ε proves a violation of the guarantee, independently of the formulas:
 
-- *GDP*, for noise that is normal or nearly so: ``μ >= Φ⁻¹(1 − FPR⁺) − Φ⁻¹(FNR⁺)``, and ε from μ;
+- *GDP*, for normal or nearly normal noise: ``μ >= Φ⁻¹(1 − FPR⁺) − Φ⁻¹(FNR⁺)``, and ε from μ;
 - *Clopper–Pearson*, for any noise: ``ε >= ln((1 − FNR⁺ − δ) / FPR⁺)``, and with both roles exchanged;
-- *one run*: many canaries in a single release, each there or not by a coin.
+- *one run*: many canaries in a single release, each present with probability ½.
 
-FPR⁺ and FNR⁺ are upper ends of exact intervals for the rates of both errors. The threshold of a guess is
-chosen by one half of the trials, and the bounds are computed of the other.
+FPR⁺ and FNR⁺ are the upper ends of exact confidence intervals of both error rates. One half of the trials
+selects the threshold of the guess, and the other half gives the bounds.
 
 Source:
     Nasr, Hayes, Steinke, Balle, Tramèr, Jagielski, Carlini & Terzis 2023 (GDP); Jagielski, Ullman & Oprea
@@ -48,24 +47,25 @@ from consilience.privacy.class_sums.sums import SCALE
 from consilience.privacy.class_sums.tasks import features_by
 
 _WIDE = 400
-"""Features in the one run."""
+"""Largest number of features in the one-run audit."""
 _GUESSED = (0.05, 0.1, 0.2, 0.5)
-"""Shares of the canaries that guesses of the one run are made of; the surest come first."""
+"""Shares of the canaries that the one-run audit guesses, most confident first."""
 
 
 @dataclass(frozen=True)
 class Audit:
-    """Lower bounds of the ε of one release, beside the ε that was promised.
+    """Lower bounds of the ε of one release, and the promised ε.
 
     Attributes:
         promised: ε of one release under the budget.
         delta: δ of the budget and of all bounds.
-        trials: replies that were looked at.
-        confidence: probability with which each bound holds, at least.
-        gdp: bound for noise that is normal; 0 where the loss is of another form.
+        trials: number of audited replies.
+        confidence: minimum probability with which each bound holds.
+        gdp: bound for normal noise; 0 if the privacy loss has another form.
         clopper_pearson: bound for any noise.
-        one_run: bound by many canaries in one release of class sums; 0 of anything else.
-        told_beside: whether anything but the noisy numbers says if the canary is there: then no ε holds.
+        one_run: bound from many canaries in one release of class sums; 0 for other releases.
+        told_beside: whether parts of the replies other than the noisy numbers depend on the canary; then no ε
+            holds.
     """
 
     promised: float
@@ -79,7 +79,7 @@ class Audit:
 
     @property
     def broken(self) -> bool:
-        """True if the promise does not hold."""
+        """True if a bound or the other parts of the replies contradict the promised ε."""
         largest = max(self.gdp, self.clopper_pearson, self.one_run)
         return self.told_beside or largest > self.promised
 
@@ -92,20 +92,23 @@ def audit(
     confidence: float = 0.95,
     noise: NoiseSource = SystemNoise,
 ) -> Audit:
-    """Audit one kind of release under a budget, through the door that every reply passes.
+    """Audit one kind of release under a budget, on the normal path of every reply.
 
-    Each trial is a party in a new life, with an empty ledger: its first reply is all that is looked at.
+    Each trial uses a new copy of a party with an empty ledger and looks only at the first reply.
 
     Args:
-        budget: of the party.
-        trials: replies, half of them of a party with the canary; 100 or more.
-        of: what is released: one of :data:`.canaries.CANARIES`.
+        budget: budget of the party.
+        trials: number of replies, half of them from the party with the canary; at least 100.
+        of: kind of release, a name in :data:`.canaries.CANARIES`.
         confidence: probability with which each bound holds, in (0, 1).
-        noise: makes the source of a release's noise, as for :func:`.protect`. Certainties have noise of
-            the operating system alone.
+        noise: factory of the noise source, as for :func:`.protect`. Certainties always use noise of the
+            operating system.
+
+    Returns:
+        The bounds and the promised ε.
 
     Raises:
-        InvalidInput: a setting that cannot be, or the budget's δ is too large for a few rows.
+        InvalidInput: a setting is out of range, or the budget's δ is too large for a few rows.
         RunFailed: a party did not answer.
     """
     check_number("trials", trials, at_least=100, whole=True, where="audit")
@@ -136,28 +139,34 @@ def audit(
 
 
 Bound = Callable[[Array, Array, float], Array]
-"""From upper ends of the rates of both errors, and δ, to lower bounds of ε."""
+"""Maps upper ends of both error rates, and δ, to lower bounds of ε."""
 
 
 def gdp_bound(false_positives: Array, false_negatives: Array, delta: float) -> Array:
-    """Bound ε from below by rates of errors, for a release that is μ-GDP.
+    """Bound ε from below by error rates, for a μ-GDP release.
 
     Args:
-        false_positives: upper ends of their rates.
-        false_negatives: upper ends of theirs.
+        false_positives: upper ends of the false-positive rates, shape ``(n,)``.
+        false_negatives: upper ends of the false-negative rates, shape ``(n,)``.
         delta: δ.
+
+    Returns:
+        Lower bounds of ε, shape ``(n,)``.
     """
     mu = np.maximum(-ndtri(false_positives) - ndtri(false_negatives), 0)
     return np.array([gaussian_epsilon(float(one), delta) for one in mu])
 
 
 def clopper_pearson_bound(false_positives: Array, false_negatives: Array, delta: float) -> Array:
-    """Bound ε from below by rates of errors, for any release.
+    """Bound ε from below by error rates, for any release.
 
     Args:
-        false_positives: upper ends of their rates.
-        false_negatives: upper ends of theirs.
+        false_positives: upper ends of the false-positive rates, shape ``(n,)``.
+        false_negatives: upper ends of the false-negative rates, shape ``(n,)``.
         delta: δ.
+
+    Returns:
+        Lower bounds of ε, shape ``(n,)``.
     """
     pairs = ((false_positives, false_negatives), (false_negatives, false_positives))
     odds = [np.maximum(1 - other - delta, 0) / one for one, other in pairs]
@@ -167,12 +176,12 @@ def clopper_pearson_bound(false_positives: Array, false_negatives: Array, delta:
 def one_run_bound(
     canaries: int, guesses: int, right: int, delta: float, *, doubt: float = 0.05
 ) -> float:
-    """Bound ε from below by guesses at which canaries of a single release are there.
+    """Bound ε from below by guesses about which canaries are in a single release.
 
     Args:
-        canaries: each there with probability 1/2, by a coin of its own.
-        guesses: how many of them were guessed.
-        right: how many of the guesses were.
+        canaries: number of canaries, each present independently with probability 1/2.
+        guesses: number of guesses.
+        right: number of correct guesses.
         delta: δ.
         doubt: largest probability of a bound above ε.
 
@@ -191,7 +200,7 @@ def one_run_bound(
 
 
 def _upper(errors: Array, trials: int, doubt: float) -> Array:
-    """The upper ends of rates of errors; both rates of a pair are below theirs but for the doubt."""
+    """Return upper ends of error rates, which hold for both rates with probability 1 - ``doubt``."""
     some = errors < trials
     return np.where(
         some, betaincinv(errors + 1, np.where(some, trials - errors, 1), 1 - doubt / 2), 1.0
@@ -199,7 +208,7 @@ def _upper(errors: Array, trials: int, doubt: float) -> Array:
 
 
 def _by_threshold(scores: Array, there: Array, bound: Bound, delta: float, doubt: float) -> float:
-    """A bound by whether scores are above a threshold: chosen by one half of them, computed of the other."""
+    """Bound ε by a threshold on the scores: one half selects the threshold, the other gives the bound."""
 
     def bounds(part: slice, thresholds: Array) -> Array:
         out, inside = (np.sort(scores[part][there[part] == one]) for one in (0, 1))
@@ -214,7 +223,7 @@ def _by_threshold(scores: Array, there: Array, bound: Bound, delta: float, doubt
 
 
 def _replies(party: Party, request: bytes, budget: Budget, noise: NoiseSource) -> tuple[Any, ...]:
-    """The replies of a party in a new life, from bytes to bytes."""
+    """Return the replies of a fresh copy of a party, encoded and decoded as on the network."""
     anew = party.renewed()
     privacy_of(anew).declare(privacy_of(party).rows)
     protect(anew, budget, noise=noise)
@@ -226,7 +235,7 @@ def _replies(party: Party, request: bytes, budget: Budget, noise: NoiseSource) -
 
 
 def _one_run(budget: Budget, doubt: float, noise: NoiseSource) -> float:
-    """The bound by many canaries in one release: rows along every axis, of every class."""
+    """Bound ε by many canaries in one release: rows along every axis, of every class."""
     wide = min(_WIDE, int(0.1 / budget.delta) // len(CLASSES))  # δ below one in ten units
     if budget.unit != "row" or wide < 1:
         return 0.0

@@ -1,15 +1,15 @@
-"""Canaries: parties that differ by one unit, which moves what leaves as far as any unit can.
+"""Canaries: pairs of parties that differ by one unit, chosen to move the replies as far as possible.
 
-For each path by which something leaves at a stated (ε, δ) there is a pair of parties, the tasks that they are
-asked, and a number of the reply that tells most of the unit::
+Each kind of release with a stated (ε, δ) has a pair of parties, the tasks for both, and the statistic of the
+reply with the highest sensitivity to the unit::
 
-    sums          class sums: a row of the largest features, in a class of its own
+    sums          class sums: a row of the largest features, in a class without other rows
     training      a network trained with noise: a row whose gradient is clipped in every step, and no other
                   row has part in its direction
-    certainties   a row of one's own kind at either end of a direction that private rows lack
+    certainties   a private row at either end of a direction that other private rows lack
 
-Certainties are charged for a replaced row, and no row moves them by more than 0.7 of what their proof allows:
-their audit finds noise that is too little by more than that.
+Certainties are charged for a replaced row. No canary moves them by more than 0.7 of the sensitivity in their
+proof, so the audit detects too little noise only if it is too little by more than this factor.
 """
 
 from __future__ import annotations
@@ -47,20 +47,21 @@ CLASSES = tuple("abcdefghij")
 """Classes that audited parties declare."""
 
 _OTHERS, _COPIES = 20, 3
-"""Rows of a party beside its canary, and rows of a canary where a unit is more than a row."""
+"""Number of a party's other rows, and of rows of a canary if a unit is more than a row."""
 _TRAINING = NoisyTraining(rows=_OTHERS + 1, batch=_OTHERS + 1, epochs=2, clip=0.1)
 """Two steps with every row in each: then the loss is Gaussian, and the bound of normal noise holds."""
 
 
 @dataclass(frozen=True)
 class Canary:
-    """Two parties that differ by one unit, and what they are asked.
+    """Two parties that differ by one unit, and the tasks for both.
 
     Attributes:
-        parties: without the canary, or with another in its place, and with it; both have joined.
-        tasks: of one request.
-        told: from the last reply to a number, larger with the canary.
-        budget: that both keep to.
+        parties: the party without the canary (or with another unit in its place), and the party with it. Both
+            have joined.
+        tasks: tasks of one request.
+        told: maps the last reply to a statistic, which is larger with the canary.
+        budget: privacy budget of both parties.
     """
 
     parties: tuple[Party, Party]
@@ -70,10 +71,10 @@ class Canary:
 
 
 def in_sums(budget: Budget) -> Canary:
-    """Make the canary of class sums.
+    """Create the canary of class sums.
 
     Args:
-        budget: of the party.
+        budget: budget of the party.
     """
     public, task, length = question_of_sums(4)
     rows = stream(0, "audit", 0, "rows").normal(size=(_OTHERS, 4))
@@ -89,10 +90,12 @@ def in_sums(budget: Budget) -> Canary:
 
 
 def in_training(budget: Budget) -> Canary:
-    """Make the canary of training with noise, as the budget says or in two steps of all rows.
+    """Create the canary of training with noise.
+
+    A budget without training settings gets two steps on all rows.
 
     Args:
-        budget: of the party.
+        budget: budget of the party.
     """
     budget = replace(budget, training=budget.training or _TRAINING)
     public = Public(np.array([[1.0, 0, 0], [-1.0, 0, 0], [0, 1.0, 0], [0, 0, 1.0]]))
@@ -114,13 +117,13 @@ def in_training(budget: Budget) -> Canary:
 
 
 def in_certainties(budget: Budget) -> Canary:
-    """Make the canary of certainties with noise.
+    """Create the canary of certainties with noise.
 
     Args:
-        budget: of the party, for a replaced row.
+        budget: budget of the party, for a replaced row.
 
     Raises:
-        InvalidInput: it is for another neighbour.
+        InvalidInput: the budget is for other neighbouring data.
     """
     if (budget.adjacency, budget.unit) != ("replace", "row"):
         raise InvalidInput(
@@ -152,11 +155,13 @@ CANARIES: dict[str, Callable[[Budget], Canary]] = {
     "training": in_training,
     "certainties": in_certainties,
 }
-"""How each path that is audited has its canary made, by name."""
+"""Functions that create the canary of each audited kind of release, by name."""
 
 
 def question_of_sums(dimensions: int) -> tuple[Public, SumClasses, float]:
-    """Make public rows along the axes, whose features are orthogonal, the task, and a feature's length.
+    """Create public rows along the axes, the task of their class sums, and the length of a feature vector.
+
+    The features of the axes are orthogonal.
 
     Args:
         dimensions: number of axes.
@@ -173,14 +178,14 @@ def joined(
     labels: Array | None = None,
     model: Learner | str = "logistic-regression",
 ) -> Party:
-    """Make a party with these rows, the last of them one unit where a unit is more than a row.
+    """Create a party with these rows and let it join; the rows of a canary form one unit.
 
     Args:
         public: the public rows.
-        rows: inputs.
-        budget: says what a unit is; the party does not keep to it yet.
-        labels: of the rows; by default all of the first class.
-        model: its model.
+        rows: inputs, shape ``(n, d)``.
+        budget: sets the unit of privacy; it does not apply to the party yet.
+        labels: class of each row; ``None`` puts all rows into the first class.
+        model: model of the party.
     """
     units = None
     if budget.unit != "row":

@@ -1,4 +1,4 @@
-"""Class shares of a party, read off what it answered about public rows."""
+"""Estimate the class shares of a party from its replies about public rows."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from consilience.core.validation.arrays import Array
 
 
 def shares_from_sums(sums: Array) -> Array:
-    """Read shares off numbers that add up to rows of a class: columns of density ratios, or class sums.
+    """Estimate class shares from estimated row counts per class: sums of density ratios, or class sums.
 
     Args:
         sums: estimated numbers of rows of each class, of any sign, shape ``(n_classes,)``.
 
     Returns:
-        Shares, which sum to 1; alike where no number is above 0.
+        Shares, which sum to 1, shape ``(n_classes,)``; uniform if no number is above 0.
 
     >>> shares_from_sums(np.array([3.0, 1.0, -0.5])).tolist()
     [0.75, 0.25, 0.0]
@@ -24,17 +24,18 @@ def shares_from_sums(sums: Array) -> Array:
 
 
 def shares_from_predictions(answers: Array, reference: Array) -> Array:
-    """Read shares off predictions: their mean over the public rows, over that of a reference.
+    """Estimate class shares from predictions: their mean over the public rows, divided by a reference mean.
 
-    A model of a party that holds more of a class than others do says it more often, on rows that are the same
-    for all.
+    If a party holds more rows of a class than other parties do, its model predicts that class more often on
+    the same public rows.
 
     Args:
         answers: probabilities of the party, shape ``(n_public, n_classes)``.
-        reference: probabilities of the others together, or of a party that holds all classes alike.
+        reference: mean probabilities of the other parties, or those of a party with equal class shares, shape
+            ``(n_public, n_classes)``.
 
     Returns:
-        Shares, which sum to 1.
+        Shares, which sum to 1, shape ``(n_classes,)``.
     """
     return shares_from_sums(answers.mean(axis=0) / np.maximum(reference.mean(axis=0), 1e-6))
 
@@ -44,8 +45,8 @@ def divergence(truth: Array, guess: Array, *, least: float = 1e-3) -> float:
 
     Args:
         truth: true shares.
-        guess: guessed ones, of the same shape.
-        least: share that every class is given at least, so that one that is missed costs a finite amount.
+        guess: guessed shares, of the same shape.
+        least: lower limit of each guessed share, which makes the cost of a missed class finite.
 
     >>> round(divergence(np.array([0.5, 0.5]), np.array([0.25, 0.75]), least=0.0), 4)
     0.1438

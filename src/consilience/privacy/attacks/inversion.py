@@ -1,13 +1,13 @@
-"""Inversion of a party's predictions: what rows of its classes look like, from answers on public rows.
+"""Inversion of a party's predictions: reconstruct typical rows of its classes from answers on public rows.
 
-Public rows and what the party and all others answered on them teach a regression from a pair of answers to a
-row. It is then asked for the row of which the party is as sure as it was of any, and the others as they are
-on the whole: such a row it has seen, and they have not. A rebuilt row that is farther from the party's own
-ones than the nearest public row is no rebuilt row, since the attacker has the public rows anyway.
+A regression learns, on public rows, to predict a row from a pair of answers: the party's answer and the mean
+answer of all other parties. Its input is then a pair of the party's most confident answer and the average
+answer of the others, because only the party has seen such rows. A reconstructed row counts only if it is
+nearer to the party's rows than the nearest public row is, since the attacker has the public rows anyway.
 
 Source:
-    Takahashi, Liu & Liu 2023 (Paired-Logits Inversion), whose inversion is a network: here it is a kernel
-    ridge regression, which takes no training.
+    Takahashi, Liu & Liu 2023 (Paired-Logits Inversion). Their inversion model is a network; this one is a
+    kernel ridge regression, which needs no iterative training.
 """
 
 from __future__ import annotations
@@ -20,21 +20,22 @@ from consilience.core.validation.arrays import Array
 from consilience.privacy.attacks.shadows import AttackedParties, RecordedNetwork
 
 RIDGE = 0.1
-"""Of the regression, in squared kernels of one row."""
+"""Ridge penalty of the regression, in units of a row's kernel with itself."""
 
 
 def rows_rebuilt(
     party: str, network: RecordedNetwork, setup: AttackedParties
 ) -> tuple[list[float], str]:
-    """Rebuild a row of each of a party's classes from the first predictions of a run.
+    """Reconstruct a row of each of a party's classes from the first predictions of a run.
 
     Args:
-        party: its name.
-        network: all that left the parties.
+        party: name of the party.
+        network: recording of all requests and replies.
         setup: the parties and their rows.
 
     Returns:
-        Medians over classes of both distances of :func:`nearest_rows`, or the reason that there are none.
+        Medians over classes of both distances of :func:`nearest_rows`, and an empty text; or an empty list
+        and the reason for it.
     """
     classes, public = network.agreed.classes, setup.public.X
     if not classes or not setup.by_class or public.dtype.kind not in "fiu":
@@ -61,13 +62,13 @@ def rows_rebuilt(
 
 
 def inverted(public: Array, own: Array, others: Array, label: int) -> Array:
-    """Rebuild a row of a class, shape ``(d,)``.
+    """Reconstruct a row of a class, shape ``(d,)``.
 
     Args:
         public: the public rows, shape ``(n, d)``.
-        own: probabilities that the party answered on them, shape ``(n, n_classes)``.
-        others: mean of those of the others.
-        label: the class.
+        own: probabilities of the attacked party on them, shape ``(n, n_classes)``.
+        others: mean probabilities of the other parties, shape ``(n, n_classes)``.
+        label: code of the class.
     """
     pairs = np.log(np.hstack([own, others]) + 0.01)
     sure = own[own[:, label].argmax()]

@@ -1,7 +1,7 @@
-"""Membership inference: scores of rows, higher for those that a party was trained on.
+"""Membership inference: score rows so that members (training rows) of a party score higher.
 
-All three attacks know shadow parties: of the same learner, asked the same questions, with random halves of
-the rows in question. What the shadows said tells how a row that is there shows in the answers of a party::
+All three attacks use shadow parties: parties with the same learner and the same requests, each with a random
+half of the candidate rows. The answers of the shadows reveal how a member row changes the answers::
 
     public_row_likelihood   from answers on the public rows, or from sums: a Gaussian likelihood ratio
     confidence_likelihood   from the answer on the row itself: LiRA
@@ -25,13 +25,13 @@ from consilience.core.validation.arrays import Array
 from consilience.privacy.accounting.losses import PrivacyLoss
 
 RIDGE = 5.0
-"""Shadows that the effect of a row is shrunk towards 0 by."""
+"""Ridge penalty of the row effects, as a number of shadows."""
 
 SHRINKAGE = 32.0
-"""Shadows that the variance common to all rows counts for, beside a row's own."""
+"""Weight of the variance over all rows against a row's variance, as a number of shadows."""
 
 FEWEST_SHADOWS = 8
-"""Shadows without which no effect of a row can be told from chance."""
+"""Minimum number of shadows; with fewer, the effect of a row cannot be distinguished from chance."""
 
 
 # --- how well an attack tells ------------------------------------------------------------------------
@@ -54,12 +54,12 @@ def area_under_curve(scores: Array, members: Array) -> float:
 
 
 def true_positives(scores: Array, members: Array, *, false_positives: float = 0.01) -> float:
-    """Compute the share of members found where no more than a share of the others is taken for members.
+    """Compute the true-positive rate at a given false-positive rate.
 
     Args:
         scores: any shape.
         members: of the same shape, true for members.
-        false_positives: share of the others, such as 0.01.
+        false_positives: largest share of non-members that score as members, such as 0.01.
 
     >>> true_positives(np.array([4, 3, 2, 1]), np.array([True, False, True, False]))
     0.5
@@ -70,14 +70,14 @@ def true_positives(scores: Array, members: Array, *, false_positives: float = 0.
 
 
 def highest_area(loss: PrivacyLoss) -> float:
-    """Compute the area under the curve that no attack on releases exceeds.
+    """Compute an upper bound of the area under the ROC curve of any membership attack on the releases.
 
-    For Gaussian ones it is Φ(μ/√2). For others an attack that takes a share α of the others for members
-    misses at least ``max over ε of 1 − δ(ε) − e^ε α and e^−ε (1 − δ(ε) − α)`` of the members, and the area is
-    1 less the integral of that over α.
+    For Gaussian releases it is Φ(μ/√2). For other releases, an attack with false-positive rate α misses at
+    least ``max over ε of 1 − δ(ε) − e^ε α and e^−ε (1 − δ(ε) − α)`` of the members, and the area is 1 minus
+    the integral of that over α.
 
     Args:
-        loss: privacy loss of the releases, for a row that is there or not.
+        loss: privacy loss of the releases, for adding or removing a row.
 
     >>> round(highest_area(PrivacyLoss(0.719)), 3)
     0.694
@@ -101,18 +101,19 @@ def highest_area(loss: PrivacyLoss) -> float:
 def public_row_likelihood(
     shadows: Array, members: Array, targets: Array, *, directions: Sequence[int] = (20, 60)
 ) -> Array:
-    """Score rows at parties by a Gaussian likelihood ratio of all that these answered.
+    """Score rows by a Gaussian likelihood ratio of all answers of each attacked party.
 
-    Along principal directions of the shadows' answers, ``z``, a row that is there moves the answers by an
-    effect ``E``, found by ridge regression; the score is ``zᵀ Σ⁻¹ E``, with the answers' covariance ``Σ``.
-    Answers are centred where every row is there with probability ½: then the ratio has no other term.
+    Along principal directions of the shadows' answers, ``z``, a member row moves the answers by an effect
+    ``E``, estimated by ridge regression; the score is ``zᵀ Σ⁻¹ E``, with the answers' covariance ``Σ``. The
+    answers are centred at the mean over shadows, which have every row with probability ½, so the ratio has no
+    other term.
 
     Args:
         shadows: answers of the shadows, shape ``(n_shadows, n_answers)``.
-        members: which rows each shadow has, shape ``(n_shadows, n_rows)``.
-        targets: answers of the parties under attack, shape ``(n_targets, n_answers)``.
-        directions: numbers of directions; the one with which the last quarter of the shadows is told best by
-            the others is taken.
+        members: membership of each row in each shadow, shape ``(n_shadows, n_rows)``.
+        targets: answers of the attacked parties, shape ``(n_targets, n_answers)``.
+        directions: candidate numbers of directions. The attack uses the number with which three quarters of
+            the shadows best predict membership in the last quarter.
 
     Returns:
         Scores, shape ``(n_targets, n_rows)``.
@@ -150,15 +151,16 @@ def _ratios(shadows: Array, inside: Array, targets: Array, count: int) -> Array:
 
 
 def confidence_likelihood(shadows: Array, members: Array, targets: Array) -> Array:
-    """Score rows at parties by the answer on the row itself: LiRA, with both kinds of shadows.
+    """Score rows by the attacked party's answer on the row itself (LiRA, with shadows in and out).
 
-    Of ``φ = ln(p / (1 − p))``, the log odds of the row's class, shadows with and without the row give a
-    Gaussian each. Variances are shrunk to that of all rows, which alone is left where shadows are few.
+    Shadows with and without the row each give a Gaussian of ``φ = ln(p / (1 − p))``, the log odds of the
+    row's class. Variances are shrunk towards the variance over all rows, which dominates if there are few
+    shadows.
 
     Args:
-        shadows: probability that each shadow gives the class of each row, shape ``(n_shadows, n_rows)``.
-        members: which rows each shadow has, of the same shape.
-        targets: probabilities of the parties under attack, shape ``(n_targets, n_rows)``.
+        shadows: probability of each row's class at each shadow, shape ``(n_shadows, n_rows)``.
+        members: membership of each row in each shadow, of the same shape.
+        targets: probabilities of the attacked parties, shape ``(n_targets, n_rows)``.
 
     Returns:
         Scores, shape ``(n_targets, n_rows)``.
@@ -188,18 +190,19 @@ def relative_likelihood(
     targets_elsewhere: Array,
     margin: float = 1.0,
 ) -> Array:
-    """Score rows at parties by how many other rows they stand out against: RMIA, with both kinds of shadows.
+    """Score rows by the share of other rows with a lower likelihood ratio (RMIA, with shadows in and out).
 
-    The likelihood of a row is its probability at the party over its mean one at the shadows, those with and
-    without the row in equal parts; the score is the share of other rows whose likelihood is lower.
+    The likelihood ratio of a row is its probability at the attacked party divided by its mean probability at
+    the shadows; shadows with and without the row have equal weight.
 
     Args:
-        shadows: probability that each shadow gives the class of each row, shape ``(n_shadows, n_rows)``.
-        members: which rows each shadow has, of the same shape.
-        targets: probabilities of the parties under attack, shape ``(n_targets, n_rows)``.
-        elsewhere: the shadows' probabilities for rows that are nobody's, shape ``(n_shadows, n_others)``.
-        targets_elsewhere: those of the parties under attack, shape ``(n_targets, n_others)``.
-        margin: γ, by which a row has to exceed another.
+        shadows: probability of each row's class at each shadow, shape ``(n_shadows, n_rows)``.
+        members: membership of each row in each shadow, of the same shape.
+        targets: probabilities of the attacked parties, shape ``(n_targets, n_rows)``.
+        elsewhere: the shadows' probabilities for rows outside of all parties, shape ``(n_shadows,
+            n_others)``.
+        targets_elsewhere: those of the attacked parties, shape ``(n_targets, n_others)``.
+        margin: γ, the factor by which a row's ratio has to exceed that of another row.
 
     Returns:
         Scores in [0, 1], shape ``(n_targets, n_rows)``.

@@ -1,8 +1,8 @@
-"""Shadow parties: others' rows at a party's model, asked all that the party itself was asked in a run.
+"""Shadow parties: copies of a party with chosen rows, which answer the requests of a recorded run.
 
-What a coordinator asked, the teachers in it too, is recorded while the rounds of a run are computed again;
-a shadow is then asked the same, up to the last question with an answer. So an attack sees of it what it sees
-of the party, whatever the protocol is.
+A recomputation of the run's rounds records all requests of the coordinator, including the teachers in them.
+Each shadow then answers the same requests, up to the last one whose reply depends on private rows. The attack
+therefore sees the same kind of replies from a shadow as from the party, under any protocol.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ from consilience.privacy.accounting.losses import PrivacyLoss
 from consilience.privacy.accounting.privacy_of import privacy_of
 
 FEWEST_ROWS = 10
-"""Own rows, and others like them, without which nothing is measured."""
+"""Minimum number of matched pairs of a party's row and another row of the same class."""
 
 
 class Question(NamedTuple):
-    """A request of a run to a party, and what left the party in reply.
+    """A request to a party in a run, and its replies.
 
     Attributes:
-        tasks: its tasks.
-        replies: a reply for each; none where the party failed.
+        tasks: tasks of the request.
+        replies: one reply per task; empty if the party failed.
     """
 
     tasks: tuple[Task, ...]
@@ -46,7 +46,7 @@ class Question(NamedTuple):
 
 @dataclass
 class RecordedNetwork(LocalNetwork):
-    """Network in this process that keeps every request to its parties, and their replies.
+    """Network in this process that records every request to its parties, and their replies.
 
     Args:
         members: the parties.
@@ -63,12 +63,12 @@ class RecordedNetwork(LocalNetwork):
         return arrival
 
     def first(self, party: str, kind: type[Any]) -> Any:
-        """Give the first reply of a kind that left a party; ``None`` where none did."""
+        """Return the first reply of a kind from a party; ``None`` if there is none."""
         replies = (reply for question in self.questions[party] for reply in question.replies)
         return next((reply for reply in replies if isinstance(reply, kind)), None)
 
     def spent(self, party: str) -> PrivacyLoss:
-        """Give the privacy loss of all that left a party with a budget."""
+        """Return the privacy loss of all releases of a party."""
         return privacy_of(self._members[party]).accountant.spent
 
 
@@ -78,14 +78,14 @@ def _replies(outcome: Outcome) -> tuple[PartyMessage, ...]:
 
 
 def _telling(reply: PartyMessage) -> bool:
-    """Tell whether private rows have part in a reply; metrics, which a run is judged by, are left aside."""
+    """Return whether a reply depends on private rows; metrics are ignored, as they only evaluate a run."""
     return reply.privacy_cost not in ("nothing", "measured")
 
 
 def numbers(replies: Sequence[PartyMessage]) -> list[Array]:
-    """List all numbers that private rows have part in, a vector for each field of each reply.
+    """List all numbers in replies that depend on private rows, one vector for each field of each reply.
 
-    Probabilities are as ``log(p + 0.01)``; models that were sent as bytes are left out.
+    Probabilities become ``log(p + 0.01)``. Models in bytes are excluded.
     """
     found = []
     for reply in filter(_telling, replies):
@@ -101,16 +101,17 @@ def numbers(replies: Sequence[PartyMessage]) -> list[Array]:
 
 
 def on_one_scale(parties: Sequence[Sequence[Array]], *, like: int) -> Array:
-    """Put parties' vectors side by side, each divided by its spread among the first ``like`` parties.
+    """Concatenate each party's vectors, each divided by its spread among the first ``like`` parties.
 
-    Vectors of other lengths at some parties than at others, such as those of trees, are left out.
+    Vectors whose length differs between parties, such as those of trees, are excluded.
 
     Args:
-        parties: each party's vectors, as :func:`numbers` gives them.
-        like: number of parties whose spread counts.
+        parties: vectors of each party, in the form of :func:`numbers`.
+        like: number of parties that determine the spread.
 
     Returns:
-        Shape ``(n_parties, n_numbers)``; numbers that are the same at all are left out.
+        Shape ``(n_parties, n_numbers)``; vectors without variation among the first ``like`` parties are
+        excluded.
     """
     blocks = [np.zeros((len(parties), 0))]
     for vectors in zip(*parties, strict=False):
@@ -124,17 +125,17 @@ def on_one_scale(parties: Sequence[Sequence[Array]], *, like: int) -> Array:
 @prints_no_rows
 @dataclass(frozen=True)
 class AttackedParties:
-    """Parties of a run that is computed again, and all rows that they can be given.
+    """Parties of a recomputed run, and all rows that a party can receive.
 
     Attributes:
-        names: of the parties.
-        rows: per party, places of its own rows.
+        names: names of the parties.
+        rows: positions of each party's rows.
         X: inputs of all rows.
         labels: class names or values of all rows.
-        strata: classes of all rows as numbers, shape ``(n_rows,)``; zeros for values.
+        strata: class codes of all rows, shape ``(n_rows,)``; zeros for values.
         by_class: whether the parties predict classes.
         public: the public rows.
-        with_rows: makes a new party of a name, with rows at these places and a privacy budget or none.
+        with_rows: creates a party from a name, the positions of its rows, and a privacy budget or ``None``.
     """
 
     names: tuple[str, ...]
@@ -150,13 +151,14 @@ class AttackedParties:
 @prints_no_rows
 @dataclass(frozen=True)
 class Candidates:
-    """Rows that may be a party's own, of which the attacker knows all but who is there.
+    """Candidate rows of a membership attack; the attacker has all of this except the membership.
 
     Attributes:
-        rows: places among all rows, shape ``(n_rows,)``: own ones, then as many others of the same classes.
-        own: number of own ones.
-        fixed: places of the party's other rows, which are always there.
-        aside: places of rows that are nobody's, and no candidates.
+        rows: positions among all rows, shape ``(n_rows,)``: first rows of the party, then as many other rows
+            of the same classes.
+        own: number of candidates from the party.
+        fixed: positions of the party's remaining rows, which every shadow has.
+        aside: positions of the remaining rows outside of all parties.
     """
 
     rows: Array
@@ -168,17 +170,17 @@ class Candidates:
     def of(
         cls, setup: AttackedParties, party: str, n: int, most: int, rng: np.random.Generator
     ) -> Candidates:
-        """Draw own rows of a party, and as many of each class that are not its own.
+        """Draw rows of a party, and as many rows of each class from outside of all parties.
 
         Args:
-            setup: the parties; rows behind the first ``n`` are nobody's.
+            setup: the parties and all rows; rows from position ``n`` on belong to no party.
             party: name of the party.
-            n: see above.
-            most: number of rows, own and others together.
-            rng: draws them.
+            n: number of rows that may belong to parties.
+            most: maximum number of candidates, from inside and outside of the party together.
+            rng: random generator of the draw.
 
         Raises:
-            InvalidInput: fewer than :data:`FEWEST_ROWS` are alike.
+            InvalidInput: there are fewer than :data:`FEWEST_ROWS` pairs of the same class.
         """
         strata, own = setup.strata, setup.rows[setup.names.index(party)]
         others, pairs = np.arange(n, len(strata)), np.zeros((0, 2), dtype=np.int64)
@@ -199,13 +201,14 @@ class Candidates:
 
 
 class Answers(NamedTuple):
-    """Answers of shadows and of the run's own party, which is the last.
+    """Answers of the shadows, followed by those of the run's party.
 
     Attributes:
-        members: which candidates each has, shape ``(n_parties, n_rows)``.
-        numbers: vectors that left each.
-        rows: probability that the model of each gives a candidate's class; empty where it is not asked.
-        others: the same of rows that are no candidates.
+        members: membership of each candidate, shape ``(n_parties, n_rows)``.
+        numbers: vectors of each party's replies.
+        rows: probability of each candidate's class at each model, shape ``(n_parties, n_rows)``; empty if
+            models are not queried on rows.
+        others: the same for rows other than candidates, shape ``(n_parties, n_others)``.
     """
 
     members: Array
@@ -216,13 +219,13 @@ class Answers(NamedTuple):
 
 @dataclass(frozen=True)
 class Shadows:
-    """A party of a run with rows of the attacker's choice.
+    """Copies of a party of a run, with rows of the attacker's choice.
 
     Args:
-        setup: the run's parties; its rows hold the candidates too.
+        setup: parties of the run; its rows include the candidates.
         party: name of the party.
-        questions: all that the party was asked; those behind the last with an answer are left out.
-        budget: of privacy, as the party's.
+        questions: all requests to the party; requests after the last informative reply are dropped.
+        budget: privacy budget of the party; ``None`` for none.
     """
 
     setup: AttackedParties
@@ -236,7 +239,7 @@ class Shadows:
 
     @property
     def cannot_be_asked(self) -> str:
-        """Reason for which its model is not asked about the rows themselves, or empty."""
+        """Reason why the party's model cannot be queried on single rows; empty if it can."""
         if self.budget is not None and self.budget.training is None:
             return "a party with a budget predicts no rows"
         return "" if self.setup.by_class else "it is for classes"
@@ -250,17 +253,20 @@ class Shadows:
         *,
         ask_rows: bool = False,
     ) -> Answers:
-        """Ask parties that have each candidate with probability ½, and the run's own.
+        """Collect the replies of shadows with random halves of the candidates, and of the run's party.
 
         Args:
             known: the candidates.
-            count: number of parties before the last.
-            rng: draws who has which.
-            report: is called with the party, parties done, and parties in all.
-            ask_rows: whether their models are asked about candidates, and about rows that are none.
+            count: number of shadows.
+            rng: random generator of the memberships.
+            report: callback with the name of the party, the number of finished parties, and the total.
+            ask_rows: also query the models on the candidates and on other rows.
+
+        Returns:
+            Answers of the shadows, then of the run's party.
 
         Raises:
-            RunFailed: one cannot answer with its rows.
+            RunFailed: a shadow cannot answer with its rows.
         """
         own = np.arange(len(known.rows)) < known.own
         members = np.concatenate([rng.random((count, len(own))) < 0.5, own[None]])
@@ -276,7 +282,7 @@ class Shadows:
         return Answers(members, told, np.array(rows), np.array(others))
 
     def _with_rows(self, rows: Array) -> tuple[PartyView, list[Array]]:
-        """The party with these rows, and all numbers that leave it."""
+        """Return the party with these rows, and all numbers in its replies."""
         party = self.setup.with_rows(self.party, np.sort(rows), self.budget)
         found: list[Array] = []
         for question in self.questions:
@@ -287,7 +293,7 @@ class Shadows:
         return party, found
 
     def _sureness(self, party: PartyView, rows: Array) -> Array:
-        """The probability that its model gives the class of each row."""
+        """Return the probability of each row's class at the party's model."""
         model = party.trainer.model()
         if not len(rows):
             return np.zeros(0)

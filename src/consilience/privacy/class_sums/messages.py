@@ -18,25 +18,25 @@ from consilience.core.validation.arrays import Array
 from consilience.core.validation.printing import prints_no_rows
 
 MOST_NOISE = 1e6
-"""Widest noise of a sum that is taken, in rows."""
+"""Largest accepted standard deviation of the noise of a sum, in rows."""
 
 
 @prints_no_rows
 @dataclass(frozen=True, eq=False, kw_only=True)
 class NoisySums(Reply):
-    """Base of sums that leave with a party's own noise, and of what it says that it guarantees of them.
+    """Base of sums with a party's noise and of the party's declared privacy guarantee.
 
     Attributes:
         values: steps of the grid of :mod:`consilience.privacy.class_sums.sums`, int64.
-        sigma: standard deviation of the noise in each, in steps; 0 for none.
-        epsilon: ε that the party says it guarantees of all that leaves under its budget; 0 where it says
-            that it guarantees nothing.
-        delta: δ of it.
-        adjacency: the neighbouring data that it holds for; empty where it guarantees nothing.
-        unit: the unit by which they differ.
-        colluding: where the noise is a part of what the parties of a secure sum have together, how many may
-            tell theirs; 0 where it is enough by itself.
-        checked: whether the party holds the keys of those it shares noise with against a roster of its own.
+        sigma: standard deviation of the noise in each value, in steps; 0 for no noise.
+        epsilon: declared ε of all releases under the party's budget; 0 for no guarantee.
+        delta: δ of the guarantee; 0 for no guarantee.
+        adjacency: neighbouring data of the guarantee; empty for no guarantee.
+        unit: unit of privacy of the guarantee; empty for no guarantee.
+        colluding: with noise shared by the parties of a secure sum, number of parties that may reveal their
+            parts of it. 0 if the party's noise suffices alone.
+        checked: whether the party verified the public keys of the other noise-sharing parties with a local
+            roster.
     """
 
     values: Array
@@ -49,9 +49,10 @@ class NoisySums(Reply):
     checked: bool = False
 
     def check_sums(self, shape: tuple[int, ...], most: float, steps: int) -> None:
-        """Raise ``KnowledgeRefused`` unless they are sums that there can be.
+        """Raise ``KnowledgeRefused`` unless the sums and the declared guarantee are plausible.
 
-        What a party guarantees nobody can verify; that it is a guarantee, or none, can be.
+        The recipient cannot verify the guarantee itself. It checks only that noise and a complete guarantee
+        come together.
 
         Args:
             shape: shape of the values.
@@ -83,11 +84,11 @@ class NoisySums(Reply):
 class ClassSums(NoisySums, privacy="charged"):
     """Sums of a party's rows by class in features of public rows, ``(n_classes, d + 1)``, and their noise.
 
-    Of values they are of shares at both ends of their bounds, ``(2 n_outputs, d + 1)``.
+    In regression the two bounds of each output replace the classes, ``(2 n_outputs, d + 1)``.
     """
 
     def check(self, task: TaskLike, agreement: Agreement | None) -> None:
-        """Raise ``KnowledgeRefused`` unless they are sums that there can be, in the dimensions asked for."""
+        """Raise ``KnowledgeRefused`` unless the sums are plausible and of the requested shape."""
         assert agreement is not None
         columns: int = task.dimensions + 1  # type: ignore[attr-defined]
         steps: int = task.steps  # type: ignore[attr-defined]

@@ -1,4 +1,4 @@
-"""Class sums of a party, and the noise that they leave with."""
+"""Class sums of a party, and the noise on them."""
 
 from __future__ import annotations
 
@@ -34,24 +34,24 @@ from consilience.privacy.class_sums.sums import (
 def sums_of(
     party: PartyView, basis: PublicBasis, bounds: Array = NO_BOUNDS, arrival: int | None = None
 ) -> Array:
-    """Sum up all private rows of a party by class, those too that training leaves out.
+    """Sum all private rows of a party by class, including rows excluded from training.
 
-    Which rows are held out, or found among the public ones, may change for all rows when one is added; so
-    nothing of that is asked here. Values are shares of a row at both ends of their bounds, and these stand in
-    for classes.
+    Adding one row can change the split into training and held-out rows and the removal of duplicates of
+    public rows. The sums therefore use all rows. In regression each row is shared between the two bounds of
+    each value, which replace the classes.
 
     Args:
         party: the party, which has joined.
-        basis: features of public rows, of whatever origin.
-        bounds: low and high of each target, shape ``(t, 2)``.
-        arrival: the arrival whose rows are summed up; by default all that its budget counts.
+        basis: features of public rows; may come from an untrusted coordinator.
+        bounds: low and high bound of each target, shape ``(t, 2)``.
+        arrival: arrival of the rows to sum; ``None`` sums all arrivals that the budget counts.
 
     Returns:
         Steps of the grid, shape ``(n_classes, d + 1)``, or ``(2 t, d + 1)``, int64.
 
     Raises:
-        InvalidInput: the party predicts neither classes nor as many values as there are bounds.
-        KnowledgeRefused: the basis names public rows or columns that there are not.
+        InvalidInput: the party has an outcome other than classes or values, or the number of bounds is wrong.
+        KnowledgeRefused: the basis names unknown public rows or columns.
     """
     agreement, public = party.trainer.agreement, party.trainer.public
     values = agreement.kind == "regression"
@@ -85,11 +85,11 @@ def sums_of(
 
 
 class BudgetNoise(Mechanism):
-    """Gaussian noise on sums of the grid, exactly of the loss that the budget has for a release.
+    """Gaussian noise on sums of the grid, with the privacy loss that the budget sets for one release.
 
     Args:
-        budget: the party's budget.
-        source: makes the source of the noise.
+        budget: privacy budget of the party.
+        source: factory of the noise source.
     """
 
     def __init__(self, budget: Budget, source: NoiseSource) -> None:
@@ -107,7 +107,7 @@ class BudgetNoise(Mechanism):
         return np.asarray(np.rint(values + noise), dtype=np.int64)
 
     def joined(self, released: Sequence[Any]) -> Any:
-        """Say what the party guarantees by its budget of today, which may be larger than it was."""
+        """Declare the guarantee of the present budget, which may be larger than at the release."""
         return replace(released[0], **self._said())
 
     def _said(self) -> dict[str, Any]:
@@ -120,14 +120,15 @@ _STATED = ("epsilon", "delta", "adjacency", "unit")
 class SumsNoise(BudgetNoise):
     """Noise on class sums.
 
-    They are released once for a basis, public rows, classes or bounds, and arrival of rows, whatever the
-    seed, the round and the federation. Private rows are no part of the question: the sums of an arrival do
-    not follow rows that change later. What leaves is the sum over arrivals, each with its own noise.
+    The party releases them once for each basis, public rows, classes or bounds, and arrival of rows,
+    independently of seed, round and federation. Private rows are not part of the question, so later changes
+    of rows do not change the sums of an arrival. The reply is the sum over arrivals, each with separate
+    noise.
 
     Args:
         party: the party.
-        budget: its budget.
-        source: makes the source of the noise.
+        budget: privacy budget of the party.
+        source: factory of the noise source.
     """
 
     reply_type = ClassSums
@@ -138,20 +139,21 @@ class SumsNoise(BudgetNoise):
 
     @property
     def _summing(self) -> tuple[float, int] | None:
-        """While the reply goes into a secure sum: the variance of each party's noise, and the threshold."""
+        """Noise variance of each party and threshold of the current secure sum; ``None`` outside of one."""
         member = self._party.features.get("sums")
         return None if member is None else member.summing
 
     @property
     def sigma(self) -> float:
-        """Standard deviation of the noise in the sums of an arrival, in steps."""
+        """Standard deviation of the noise in the sums of one arrival, in steps."""
         return SCALE * self._budget.sigma
 
     def planned(self, task: Any, agreement: Agreement | None) -> Release:
-        """Name the release of the first arrival by the basis, the public rows and the classes or bounds.
+        """Return the record of the first arrival's release, by basis, public rows, and classes or bounds.
 
         Raises:
-            BudgetExceeded: the noise is shared with parties that are not there, or are to add too little.
+            BudgetExceeded: the budget requires shared noise and the other parties add none or too little; or
+                the noise suffices alone and the secure sum requests shared noise.
         """
         assert agreement is not None
         bounds = map(repr, task.bounds.ravel().tolist())
@@ -175,17 +177,17 @@ class SumsNoise(BudgetNoise):
     def _shared_loss(
         self, variance: float, threshold: int, among: int, entries: int
     ) -> PrivacyLoss:
-        """Loss of sums that have so much noise of each of so many parties, but for those that collude.
+        """Compute the privacy loss of a secure sum with shared noise, without the noise of colluding parties.
 
         Args:
-            variance: of a party's noise, in steps.
-            threshold: fewest parties of the sum.
-            among: parties that it may be in a sum with, itself among them.
-            entries: numbers in a party's sums.
+            variance: variance of one party's noise, in steps.
+            threshold: minimum number of parties of the sum.
+            among: number of parties that can be in a sum with this one, including itself.
+            entries: number of values in a party's sums.
 
         Raises:
-            BudgetExceeded: there is none of others, so many may collude that two sums of it could be opened,
-                or it is more than a release may cost.
+            BudgetExceeded: the other parties add no noise; or the number of colluding parties suffices to
+                open two sums with this party's noise; or the loss exceeds the limit of one release.
         """
         from consilience.privacy.secure_aggregation.masks import (
             may_collude,  # the room brings cryptography with it
@@ -218,12 +220,15 @@ class SumsNoise(BudgetNoise):
     def parts(
         self, task: Any, agreement: Agreement | None, reply: ClassSums | None = None
     ) -> list[tuple[Release, ClassSums | None]]:
-        """Name a release of each arrival, with its own sums where there is a reply.
+        """List a release for each arrival, with the arrival's exact sums once there is a reply.
 
         Args:
             task: the task.
-            agreement: what the federation agreed on.
-            reply: the exact sums of all arrivals.
+            agreement: agreement of the federation.
+            reply: the exact sums of all arrivals; ``None`` before the task has run.
+
+        Returns:
+            Pairs of a release and its exact reply.
         """
         first = self.planned(task, agreement)
         if self._budget.arrivals == 1:
@@ -237,7 +242,7 @@ class SumsNoise(BudgetNoise):
         return found
 
     def release(self, reply: ClassSums) -> ClassSums:
-        """Add the noise, and say how much there is."""
+        """Add the noise, and set its standard deviation."""
         if self._shared:
             assert self._summing is not None
             variance = self._summing[0]
@@ -246,7 +251,7 @@ class SumsNoise(BudgetNoise):
         return replace(reply, values=self.noisy(reply.values, self.sigma), sigma=self.sigma)
 
     def joined(self, released: Sequence[ClassSums]) -> ClassSums:
-        """Add the arrivals up."""
+        """Add up the sums of all arrivals, and declare the guarantee of the present budget."""
         values = np.sum([one.values for one in released], axis=0)
         sigma = float(np.sqrt(sum(one.sigma**2 for one in released)))
         said = self._said()

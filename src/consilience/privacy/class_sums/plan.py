@@ -1,4 +1,4 @@
-"""Outlook on a budget of privacy before anything is trained: what each mechanism buys with it."""
+"""Plan a differential-privacy budget before training: simulate the effect of the noise of each mechanism."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ from consilience.privacy.class_sums.sums import (
 from consilience.privacy.class_sums.tasks import features_by, public_basis
 
 _DRAWS = 10
-"""Simulated federations."""
+"""Number of simulated federations."""
 
 _RATE = 1.0
-"""Step size of the linear model that stands in for a network: its rows have length 1."""
+"""Step size of the linear model that replaces a network; its input rows have length 1."""
 
 _UNIT: Array = read_only(np.array([[0.0, 1.0]]))
-"""Bounds of values that stand in for others."""
+"""Bounds of the simulated values."""
 
 MOST_NOISE = 0.2
 """Noise of a step, in each number of the mean of its clipped gradients, that a linear model of some hundred
@@ -44,12 +44,12 @@ numbers still learns under: on digits, 0.06 leaves most of the accuracy and 0.34
 @prints_no_rows
 @dataclass(frozen=True)
 class _StandIns:
-    """Public rows in the place of private ones, and of their targets something that the rows show.
+    """Public rows in place of private rows, with targets derived from the rows.
 
     Attributes:
         known: features of the public rows, shape ``(n, d + 1)``.
-        targets: one-hot clusters in the place of classes, or shares of the way along the widest direction in
-            the place of values, shape ``(n, outputs)``.
+        targets: one-hot clusters in place of classes, or positions along the widest direction, scaled to [0,
+            1], in place of values; shape ``(n, outputs)``.
         classes: number of classes; 0 for values.
     """
 
@@ -70,7 +70,7 @@ class _StandIns:
         return cls(known, np.eye(classes)[clusters], classes)
 
     def right(self, told: Array, rows: Any = slice(None)) -> float:
-        """Share of public rows with the right cluster, or of the values' variance that is told."""
+        """Return the accuracy on the clusters, or the explained share of the values' variance (R²)."""
         targets = self.targets[rows]
         if self.classes:
             return float(np.mean(told.argmax(axis=1) == targets.argmax(axis=1)))
@@ -86,7 +86,7 @@ class _StandIns:
         return class_sums(parts, np.repeat([0, 1], len(rows)), 2) / SCALE
 
     def taught(self, sums: Array, sigma: float) -> Array:
-        """Teacher of the public rows that private sums make."""
+        """Compute the teacher's outputs on the public rows from the sums."""
         if self.classes:
             return class_ratios(sums, self.known, sigma, 0.5, self.known)
         return fitted_values(sums, self.known, sigma, 0.5, _UNIT, self.known)
@@ -102,24 +102,25 @@ def plan_private_sums(
     features: Features | None = None,
     dimensions: int | None = None,
 ) -> dict[str, Any]:
-    """Simulate the teacher of private sums, with public rows drawn in the place of private ones.
+    """Simulate the teacher of private sums, with public rows drawn in place of private ones.
 
-    Clusters of the public rows stand in for classes, and the widest of their directions for values: real ones
-    are mostly harder to tell, so that what fails here fails there.
+    Clusters of the public rows replace classes, and positions along their widest direction replace values.
+    Real targets are mostly harder to predict, so a budget that fails in this simulation also fails in
+    practice.
 
     Args:
         public: the public rows.
-        budget: of every party.
-        parties: their number.
-        rows: private rows of each; a guess, and not looked up at any party.
+        budget: privacy budget of every party.
+        parties: number of parties.
+        rows: number of private rows of each party; a guess, not counted at any party.
         classes: number of classes; 0 for values.
-        features: of the protocol, as by default there.
-        dimensions: of the protocol.
+        features: option of the protocol; ``None`` uses its default.
+        dimensions: option of the protocol; ``None`` uses its default.
 
     Returns:
         ``features`` and their ``dimensions``; ``sigma`` of one party's noise, for rows of length 1;
-        ``noise_to_signal`` of the sums of all; and the shares of public rows that the teacher says the right
-        cluster of, or of the values' variance that it tells, without noise and with it.
+        ``noise_to_signal`` of the sum over parties; and ``right_without_noise`` and ``right_with_noise``, the
+        teacher's accuracy on the clusters, or its explained share of the values' variance.
 
     Raises:
         InvalidInput: one class, no party, or too few public rows.
@@ -154,7 +155,7 @@ def _stand_ins(
     features: Features | None = None,
     dimensions: int | None = None,
 ) -> tuple[PublicBasis, _StandIns]:
-    """The basis of a plan and its stand-ins, once the numbers are found to be some."""
+    """Check the numbers of a plan, and return its basis and its stand-ins for private rows."""
     least = 2 if classes else 0
     for name, value, low in (
         ("parties", parties, 1),
@@ -175,20 +176,20 @@ def _stand_ins(
 def simulate_others(
     public: Public, budget: Budget, *, parties: int, rows: int, classes: int
 ) -> dict[str, dict[str, Any]]:
-    """Simulate training with noise, as :func:`plan_private_sums` does private sums.
+    """Simulate training with noise, in the same way as :func:`plan_private_sums` simulates private sums.
 
-    A linear model in features of the public rows stands in for a network.
+    A linear model in features of the public rows replaces a network.
 
     Args:
         public: the public rows.
-        budget: of every party.
-        parties: their number.
-        rows: private rows of each; a guess.
+        budget: privacy budget of every party.
+        parties: number of parties.
+        rows: number of private rows of each party; a guess.
         classes: number of classes; 0 for values.
 
     Returns:
-        By mechanism, as :func:`plan_others` names them: the shares that the mean of all parties' answers says
-        right, without noise and with it.
+        For each mechanism, by its name in :func:`plan_others`: the accuracy (or explained share of the
+        variance) of the mean of all parties' answers, without noise and with it.
 
     Raises:
         InvalidInput: as :func:`plan_private_sums`.
@@ -213,7 +214,7 @@ def simulate_others(
 def _trained(
     known: _StandIns, drawn: Array, how: NoisyTraining, noise: float, rng: np.random.Generator
 ) -> Array:
-    """Train a linear model of one party by clipped gradients with noise; its answers to all public rows."""
+    """Train a linear model of one party by DP-SGD, and return its answers on all public rows."""
     X, y = known.known[drawn], known.targets[drawn]
     weights = np.zeros((X.shape[1], y.shape[1]))
     for _ in range(how.steps):
@@ -233,16 +234,16 @@ def _outputs(logits: Array, known: _StandIns) -> Array:
 def plan_others(
     budget: Budget, *, parties: int, rows: int, classes: int
 ) -> dict[str, dict[str, Any]]:
-    """Say what the budget buys otherwise: by training with noise.
+    """Compute the noise of the other mechanisms under the budget: at present, training with noise.
 
     Args:
-        budget: of every party.
-        parties: their number.
-        rows: private rows of each; a guess, and not looked up at any party.
+        budget: privacy budget of every party.
+        parties: number of parties.
+        rows: number of private rows of each party; a guess, not counted at any party.
         classes: number of classes; 0 for values.
 
     Returns:
-        By mechanism: its noise and settings, and a ``verdict``.
+        For each mechanism: its noise and settings, and a ``verdict``.
 
     Raises:
         InvalidInput: one class, no party, no row, or a δ beyond 1 / (10 n).

@@ -1,4 +1,4 @@
-"""Distillation from sums by class with noise: one release of each party, whose privacy loss is a number.
+"""Distillation from noisy class sums: each party makes one release, with a stated privacy loss.
 
 Vu & Slavković 2009, Foulds et al. 2016 (perturbed sufficient statistics); Balog, Tolstikhin & Schölkopf 2018
 (private kernel means); Hoech et al. 2022 (one noisy answer of each party for a federated distillation).
@@ -10,25 +10,26 @@ Vu & Slavković 2009, Foulds et al. 2016 (perturbed sufficient statistics); Balo
          every client c: train f_c on its private data, then on { (x, p_A(x)) }
 
 Legend: phi of norm 1 at most (:mod:`consilience.privacy.class_sums.sums`), S_c the :class:`.ClassSums` of a
-party, λ of ``ridge``, B what noise of a known width leaves of them, p_A ``teacher``, f_c the party's learner.
-In regression a value is a share of a row at either end of its ``bounds``, which stand in for classes, and p_A
-is the ridge regression of these sums (:func:`.fitted_values`).
+party, λ of ``ridge``, B shrinkage of the sums according to the known width of the noise, p_A ``teacher``, f_c
+the party's learner. In regression each row is shared between the two ends of the value's ``bounds``, which
+replace the classes, and p_A is the ridge regression of these sums (:func:`.fitted_values`).
 
-Everything behind line 2 is computed from what has left, and costs nothing more; no party answers anything
-after it. What a party's noise is, the party decides (:func:`.protect`, ``limits.epsilon``): no number
-of this protocol has part in it.
+All steps after line 2 are post-processing of the releases and cost no more privacy; parties send no further
+answers. Each party sets its noise locally (:func:`.protect`, ``limits.epsilon``), independently of the
+options of this protocol.
 
 Deviations
-    - The papers train one model on noisy sums of private second moments too. These are the public rows' here,
-      and parties keep models of any kind.
-    - Line 2 is asked with the training of round 1; its answer is the same whenever it is asked. The teacher
-      of a round is made of the sums of the parties that take part in it.
-    - Public rows where all ratios are 0 are not taught.
-    - Sums have little defence against a party that lies: what no rows can sum up to is refused, and
-      ``most_rows`` keeps it from drowning the others; it can say that it guarantees what it does not.
-    - Under secure aggregation there is one sum, of the parties that were there for it, in all rounds, also
-      where one of them is gone.
-    - Without a budget sums leave exact, in simulations alone: rows of small classes can be read off them.
+    - The papers train one model, and also use noisy sums of private second moments. Here the second moments
+      are those of the public rows, and parties keep models of any kind.
+    - Line 2 is part of the first training request; the reply is the same at any later time. The teacher of
+      a round uses the sums of the parties that take part in the round.
+    - Public rows with all ratios 0 are excluded from distillation.
+    - The sums have little defence against malicious parties. The coordinator rejects implausibly large sums,
+      and ``most_rows`` limits the weight of a party. A party can declare a guarantee without keeping it.
+    - Under secure aggregation there is one sum over the parties present at that time. All rounds use it,
+      even if one of these parties drops out later.
+    - Without a budget the sums have no noise, which is for simulations only, because rows of small classes
+      can be reconstructed from them.
 """
 
 from __future__ import annotations
@@ -75,21 +76,23 @@ def private_sums(
     alpha: float | None = None,
     most_rows: float | Literal["median"] | None = None,
 ) -> Rounds:
-    """Parties learn from sums of their rows by class, which leave once, with noise of a stated privacy loss.
+    """Distil from one noisy release of class sums per party, with a stated privacy loss (private sums).
 
     Args:
-        rounds: number of rounds t; the teacher is the same in all of them, while nobody drops out.
-        features: ``"kernel"``; ``"directions"`` for texts; ``"leaves"`` for columns with far outliers; by
-            default one of them by the public rows (:func:`.usual_features`).
-        dimensions: features; by default as many as rows have columns, 10 to 24: for some 2,000 private rows
-            in all. 100 for 20,000 rows, 300 above: more help without noise and hurt with it.
+        rounds: number of rounds t; the teacher is the same in all of them, unless parties drop out.
+        features: ``"kernel"``; ``"directions"`` for texts; ``"leaves"`` for columns with far outliers;
+            ``None`` chooses by the public rows (:func:`.usual_features`).
+        dimensions: number of features; ``None`` uses the number of columns, limited to 10 to 24, which suits
+            some 2,000 private rows in total. 100 for 20,000 rows, 300 above: more features help without noise
+            and hurt with it.
         ridge: r_0 > 0 of the fit, in rows.
-        bounds: low and high of the values, or of each target, by what they are and not by anybody's rows;
-            values beyond are cut. For regression alone.
-        alpha: weight of the private rows in (0, 1) for learners that refit; by default 1/m, or the larger one
-            that a party finds better for its own rows.
-        most_rows: cap of the lengths of a party's sums, added up, which with little noise its rows are not
-            below; ``"median"`` for 1.5 times the parties' median; none by default, and under masks.
+        bounds: low and high bound of the values, or of each target, from domain knowledge and not from
+            private rows; values beyond them are clipped. For regression only.
+        alpha: weight of the private rows in (0, 1) for learners that refit; ``None`` uses 1/m, or a larger
+            weight that a party finds better for its local rows.
+        most_rows: limit on the total length of a party's sums, which with little noise is at most its number
+            of rows; ``"median"`` for 1.5 times the parties' median. ``None``, the default, sets no limit;
+            secure aggregation allows none.
 
     Raises:
         InvalidInput: an option cannot work with these parties.
@@ -127,15 +130,15 @@ def released_once(
     asked: Callable[[int], Task],
     teach: Callable[[Sequence[Any]], Teacher],
 ) -> Rounds:
-    """Run rounds whose teacher is made of one release of each party (lines 2 to 4).
+    """Run rounds with a teacher from one release of each party (lines 2 to 4).
 
     Args:
         network: the parties.
-        state: state of the round before; ``None`` to begin.
+        state: state of the previous round; ``None`` to begin.
         rounds: number of rounds.
-        alpha: weight of the private rows for learners that refit; 1/m, or what a party chooses, by default.
-        asked: makes the task of a round, whose reply is the release.
-        teach: makes the teacher of the releases of the parties that take part, in their order.
+        alpha: weight of the private rows for learners that refit; ``None`` uses 1/m, or the party's choice.
+        asked: creates the task of a round, whose reply is the release.
+        teach: computes the teacher from the releases of the participating parties, in their order.
 
     Raises:
         QuorumLost: too few parties answered.
@@ -181,12 +184,12 @@ _WHOLE = "sums"
 
 
 def _kept(said: Mapping[str, Any], whole: bool) -> dict[str, Any]:
-    """Memory of one sum of all, which without one of its parties nobody would open a second time."""
+    """Keep a secure sum in memory, because the parties open no second sum if one of them is missing."""
     return {_WHOLE: tuple(said.values())} if whole else {}
 
 
 def _bounds(bounds: Sequence[Any], agreed: Agreement, where: str) -> Array:
-    """Give the bounds of each target, shape ``(t, 2)``; of classes none."""
+    """Return the bounds of each target, shape ``(t, 2)``; empty for classes."""
     if agreed.outcome:
         raise InvalidInput(
             "class sums are of classes or values, and not of an outcome", where=where
@@ -214,7 +217,7 @@ def _teacher(
     bounds: Array,
     most_rows: float | Literal["median"] | None = None,
 ) -> Teacher:
-    """Make the teacher of the parties' sums; rows without any ratio are not taught."""
+    """Compute the teacher from the parties' sums; public rows with all ratios 0 are excluded."""
     said, shares = [one.values for one in sums], np.ones(len(sums))
     if most_rows is not None:
         length = np.array([np.linalg.norm(one / SCALE, axis=-1).sum() for one in said])
@@ -234,10 +237,13 @@ def _teacher(
 
 
 def guarantees(sums: Sequence[NoisySums]) -> list[str]:
-    """Say in a sentence a kind of guarantee what parties say of themselves, for the ledger and the page.
+    """Describe the declared privacy guarantees of parties, one sentence per kind, for ledger and page.
 
     Args:
         sums: the parties' replies.
+
+    Returns:
+        Sentences, each with the names of the parties.
     """
     said: dict[str, list[str]] = {}
     for one in sums:

@@ -1,24 +1,24 @@
-"""Sums of rows by class in features of public rows alone, and the teacher that is made of them.
+"""Sums of rows by class in features of public rows, and the teacher computed from these sums.
 
-With landmarks z among the public rows, a kernel k and the eigenpairs of ``K = k(z, z) = U Λ Uᵀ``, less the
-first one where k is not centred, for it is the mean,
+With landmarks z among the public rows, a kernel k and the eigenpairs of ``K = k(z, z) = U Λ Uᵀ``, without
+the first one if k is not centred, because it is the mean,
 
     φ(x) = Λ^(-5/8) Uᵀ k(z, x),
 
-pulled back to length 1, which most rows are longer than, and a constant beside it, so that |φ| <= 1.
-Everything that the density ratio needs of private rows are the sums ``S_y`` of φ over the rows of each class,
-which one row moves by 1 at most in Euclidean norm. The second moments of the fit are those of the public
-rows, ``G = Σ_public φ φᵀ`` of eigenvalues g_k:
+shortened to length 1 if it is longer, as for most rows, and extended by a constant, so that |φ| <= 1.
+The density ratio needs only the sums ``S_y`` of φ over the private rows of each class, and one row moves
+these sums by 1 at most in Euclidean norm. The second moments of the fit are those of the public rows,
+``G = Σ_public φ φᵀ`` with eigenvalues g_k:
 
     r(x, y) = max(0, φ(x)ᵀ (G + ridge I)⁻¹ B S_y)
 
 is :class:`~consilience.core.numerics.density.PublicRatio` in few dimensions, and the teacher is
-proportional to it. B leaves of each eigenvector's sums what is likely to be no noise (:func:`coefficients`),
-of what classes have in common and of how they differ (:func:`class_ratios`).
+proportional to it. B shrinks the sums along each eigenvector to remove noise (:func:`coefficients`),
+separately for the common part of all classes and for their differences (:func:`class_ratios`).
 
-A value in [low, high] is a share of a row at either end. With ``a`` at the low and ``1 - a`` at the high one
-the row moves the two sums by ``sqrt(a² + (1 - a)²) <= 1``; their sum is Σ φ, and their difference Σ v φ of
-the value v scaled to [-1, 1].
+A value in [low, high] shares its row between both ends. With share ``a`` at the low and ``1 - a`` at the high
+end, the row moves the two sums by ``sqrt(a² + (1 - a)²) <= 1``; their sum is Σ φ, and their difference Σ v φ
+of the value v scaled to [-1, 1].
 
 Source:
     Vu & Slavković 2009 and Foulds et al. 2016 (perturbed statistics); Balog, Tolstikhin & Schölkopf
@@ -46,51 +46,54 @@ SCALE = 1 << 16
 """Steps of the grid in a length of 1."""
 
 CONSTANT = 0.2
-"""The coordinate that all rows share: its sums say how many rows there are."""
+"""Constant coordinate of all rows, whose sums count the rows."""
 
 MOST_LANDMARKS = 2000
-"""Texts that rows are compared with, at most: a text has words that few others have. Of other rows half."""
+"""Maximum number of landmarks for texts, as few texts share a given word; half as many for other rows."""
 
 NO_BOUNDS: Array = read_only(np.zeros((0, 2)))
-"""Bounds of the values of no targets."""
+"""Empty bounds, for classes."""
 
 Features = Literal["directions", "kernel", "leaves"]
-"""Features of rows: along principal directions of the public rows, by how near they are to public rows, or
-by the leaves of trees that they share with these, which no scale of a column matters to."""
+"""Kind of features: projections on principal directions of the public rows, kernels with public rows, or
+shared leaves of random trees, which do not depend on the scale of a column.
+"""
 
 _DEPTH = 4
 TREES = (100, 2**_DEPTH - 1, 2)
 """Shape of the trees of a basis."""
 
 _DIMENSIONS = 10, 24
-"""Features by default, of few columns and of many: of digits, some 900 private rows in all, more bear noise
-worse; lengths of fewer are too much alike."""
+"""Default range of the number of features, for few and for many columns. On digits with about 900 private
+rows in total, more features tolerate less noise, and fewer give feature vectors of too similar lengths.
+"""
 
 _EVEN = 0.625
-"""Power of an eigenvalue that its direction is divided by: from ½, lengths as they are, to 1, the same in all
-directions. Noise is as wide in all, so that weak ones gain by it where there is much signal, and the others
-lose where there is little: chosen on the public rows of seven problems."""
+"""Power of the eigenvalue by which its direction is divided: ½ keeps the lengths, 1 equalises all
+directions. The noise is equal in all directions, so a larger power helps weak directions if there is much
+signal, and hurts the others if there is little. Chosen on the public rows of seven problems.
+"""
 
 _SHORTER = 0.02
-"""Share of public rows that are shorter than 1; all others are pulled back to it, which noise is made for."""
+"""Share of public rows shorter than 1; longer rows are scaled to length 1, for which the noise is set."""
 
 _CHUNK = 4096
-"""Rows that are mapped at a time."""
+"""Number of rows per batch of the feature map."""
 
 
 @prints_no_rows
 @dataclass(frozen=True, eq=False)
 class PublicBasis:
-    """Features of rows made of public rows alone, of norm 1 at most whatever the row and the matrix are.
+    """Features computed from public rows only; their norm is at most 1 for any row and any matrix.
 
     Attributes:
         kind: ``"directions"`` of the kernel ``xᵀz``; ``"kernel"``, ``exp(-|x - z|² / width)``; or
-            ``"leaves"``, the share of trees in which both rows are in one leaf.
-        landmarks: public rows that rows are compared with, shape ``(l,)``, int64.
-        matrix: from kernels to features, shape ``(d, l)``, float32.
-        width: of the Gaussian kernel.
+            ``"leaves"``, the share of trees with both rows in one leaf.
+        landmarks: positions of the landmarks among the public rows, shape ``(l,)``, int64.
+        matrix: maps kernels to features, shape ``(d, l)``, float32.
+        width: width of the Gaussian kernel.
         trees: column and threshold at each inner node, from the root on, shape ``(trees, 2^depth - 1, 2)``,
-            float32; none but for leaves.
+            float32; empty unless ``kind`` is ``"leaves"``.
     """
 
     kind: Features
@@ -103,13 +106,14 @@ class PublicBasis:
     def of(
         cls, public: Any, rng: np.random.Generator, *, kind: Features, dimensions: int | None = None
     ) -> PublicBasis:
-        """Make the basis of public rows: their leading directions under a kernel.
+        """Create the basis from public rows: their leading directions under a kernel.
 
         Args:
             public: features of the public rows, shape ``(N, k)``, dense or sparse.
-            rng: draws the landmarks and the trees.
-            kind: as above.
-            dimensions: features, the constant aside; by default as many as rows have columns, 10 to 24.
+            rng: random generator for the landmarks and the trees.
+            kind: kind of features, as above.
+            dimensions: number of features without the constant; ``None`` uses the number of columns, limited
+                to 10 to 24.
 
         Raises:
             InvalidInput: the public rows have fewer directions, or are texts, for which there are no leaves.
@@ -149,7 +153,7 @@ class PublicBasis:
 
     @property
     def digest(self) -> str:
-        """Digest of all that it is."""
+        """Digest of the kind, shapes and all numbers of the basis."""
         shapes = f"{self.kind} {self.width!r} {self.matrix.shape} {self.trees.shape}"
         found = hashlib.sha256(shapes.encode())
         found.update(np.ascontiguousarray(self.landmarks, dtype="<i8").tobytes())
@@ -202,10 +206,13 @@ class PublicBasis:
 
 
 def in_the_ball(rows: Array) -> Array:
-    """Pull rows back to norm 1 where they are longer; one that is not finite becomes 0.
+    """Scale rows longer than 1 down to norm 1; a row with an infinite or NaN entry becomes 0.
 
     Args:
         rows: shape ``(n, d)``.
+
+    Returns:
+        Rows of norm 1 at most, shape ``(n, d)``.
     """
     largest = np.abs(rows).max(axis=1, keepdims=True, initial=0)
     usable = np.isfinite(largest)
@@ -231,14 +238,14 @@ def on_the_grid(rows: Array) -> Array:
 
 
 def class_sums(rows: Array, codes: Array, classes: int, units: Array | None = None) -> Array:
-    """Sum up rows by class, so that one unit moves the whole table by 1 at most, or :data:`SCALE` steps.
+    """Sum rows by class, such that one unit moves the whole table by at most 1, or :data:`SCALE` steps.
 
     Args:
         rows: features of norm 1 at most, shape ``(n, d)``.
-        codes: class of each, from 0 on, shape ``(n,)``.
-        classes: their number, those without rows among them.
-        units: unit of each row, shape ``(n,)``, int64 from 0 on; each row is one by default. The sums of a
-            unit's rows are pulled back to norm 1 as one vector.
+        codes: class of each row, from 0 on, shape ``(n,)``.
+        classes: number of classes, including classes without rows.
+        units: unit of each row, shape ``(n,)``, int64 from 0 on; ``None`` makes each row a unit. The sums of
+            a unit's rows are scaled down together to norm 1.
 
     Returns:
         Steps of the grid, shape ``(classes, d)``, int64.
@@ -256,18 +263,18 @@ def class_sums(rows: Array, codes: Array, classes: int, units: Array | None = No
 
 
 def coefficients(sums: Array, public: Array, *, sigma: float, rows: float, ridge: float) -> Array:
-    """Fit sums on the public rows, as if these were the private ones, less what is likely to be noise.
+    """Fit sums on the public rows in place of the private ones, and shrink them to remove noise.
 
-    Along an eigenvector of G the sums are ``t_k = g_k w_k`` and noise. With ``w_k ~ N(0, τ²)``, the same τ
-    for all, ``g_k w_k`` is expected at ``t_k τ² g_k² / (τ² g_k² + σ²)``; τ is the one that makes the sums
-    likeliest. All of it is computed from sums that have left, and costs nothing.
+    Along an eigenvector of G the sums are ``t_k = g_k w_k`` plus noise. With ``w_k ~ N(0, τ²)``, the same τ
+    for all k, the expectation of ``g_k w_k`` is ``t_k τ² g_k² / (τ² g_k² + σ²)``; τ maximises the likelihood
+    of the sums. All of this is post-processing of released sums and costs no privacy.
 
     Args:
-        sums: with their noise, shape ``(n, d)``.
+        sums: noisy sums, shape ``(n, d)``.
         public: features of the public rows, shape ``(N, d)``.
         sigma: standard deviation of the noise in each number.
-        rows: private rows, as far as it is known.
-        ridge: in rows.
+        rows: estimated number of private rows.
+        ridge: ridge penalty, in rows.
 
     Returns:
         Shape ``(d, n)``.
@@ -286,26 +293,26 @@ def coefficients(sums: Array, public: Array, *, sigma: float, rows: float, ridge
 
 
 def counted(sums: Array) -> float:
-    """Estimate the number of private rows from what their constants add up to, 1 at least.
+    """Estimate the number of private rows from the sums of their constants, at least 1.
 
     Args:
-        sums: of all classes, shape ``(n, d)``, the constant last.
+        sums: sums of all classes, shape ``(n, d)``, the constant last.
     """
     return max(1.0, float(sums[:, -1].sum()) / CONSTANT)
 
 
 def class_ratios(sums: Array, public: Array, sigma: float, ridge: float, at: Array) -> Array:
-    """Estimate how many rows of each class come on a public row, 0 where a fit is below.
+    """Estimate the number of private rows of each class per public row; negative estimates become 0.
 
-    Fitted apart, each with its own part of the noise, are what all classes have in common, less what it were
-    if private rows were spread as the public ones are, and how classes differ.
+    Two parts are fitted separately, each with its part of the noise: the mean over classes, minus its value
+    for private rows distributed as the public rows, and the deviations of the classes from this mean.
 
     Args:
-        sums: of the classes, with their noise, shape ``(n_classes, d)``, the constant last.
+        sums: noisy sums of the classes, shape ``(n_classes, d)``, the constant last.
         public: features of the public rows, shape ``(N, d)``.
         sigma: standard deviation of the noise in each number.
         ridge: r_0 > 0, in rows.
-        at: features of the rows to estimate it at, shape ``(n, d)``.
+        at: features of the rows at which to estimate, shape ``(n, d)``.
 
     Returns:
         Shape ``(n, n_classes)``.
@@ -320,11 +327,11 @@ def class_ratios(sums: Array, public: Array, sigma: float, ridge: float, at: Arr
 
 
 def at_the_ends(values: Array, bounds: Array) -> Array:
-    """Share values out to both ends of their bounds, so that squares of a row add up to 1 at most.
+    """Split values into shares at both ends of their bounds; the squared shares of a row sum to at most 1.
 
     Args:
-        values: shape ``(n, t)``; cut at the bounds.
-        bounds: low and high of each target, shape ``(t, 2)``.
+        values: shape ``(n, t)``; clipped to the bounds.
+        bounds: low and high bound of each target, shape ``(t, 2)``.
 
     Returns:
         Shape ``(n, 2 t)``: shares at the low ends, then those at the high ends.
@@ -339,16 +346,16 @@ def fitted_values(
 ) -> Array:
     """Fit values by ridge regression on sums at both ends of their bounds.
 
-    The mean v̄ comes from the constant's sums; what is fitted are the sums of ``(v - v̄) φ``, whose noise has
+    The constant's sums give the mean v̄, and the regression fits the sums of ``(v - v̄) φ``, whose noise has
     the variance ``2 σ² (1 + v̄²)``.
 
     Args:
-        sums: with their noise, shape ``(2 t, d)``, as :func:`at_the_ends` orders them.
+        sums: noisy sums, shape ``(2 t, d)``, in the order of :func:`at_the_ends`.
         public: features of the public rows, shape ``(N, d)``.
         sigma: standard deviation of the noise in each number.
         ridge: r_0 > 0, in rows.
-        bounds: low and high of each target, shape ``(t, 2)``.
-        at: features of the rows to give values of, shape ``(n, d)``.
+        bounds: low and high bound of each target, shape ``(t, 2)``.
+        at: features of the rows to predict, shape ``(n, d)``.
 
     Returns:
         Shape ``(n, t)``, within the bounds.
@@ -368,10 +375,13 @@ def fitted_values(
 
 
 def taught_by(ratios: Array) -> tuple[Array, Array]:
-    """Make soft labels of ratios, shape ``(N, n_classes)``, and mark the rows that have any.
+    """Convert ratios to soft labels, and mark the rows with at least one ratio above 0.
 
     Args:
         ratios: shape ``(N, n_classes)``, 0 or more.
+
+    Returns:
+        Soft labels, shape ``(N, n_classes)``, and a bool mask, shape ``(N,)``.
     """
     taught = np.asarray(ratios.any(axis=1))
     spread = ratios + 1e-3 * ratios.mean(axis=1, keepdims=True)

@@ -1,4 +1,4 @@
-"""Task that asks for sums of rows by class, in features of public rows that come with it."""
+"""Task for class sums: a party sums its rows by class, in the features that come with the task."""
 
 from __future__ import annotations
 
@@ -39,18 +39,18 @@ class SumClasses(
     limits=("epsilon",),
     summed="class sums",
 ):
-    """Sum up your rows by class, in these features; of values by the ends of their bounds.
+    """Sum your rows by class in these features; in regression, by the two ends of the bounds.
 
-    Nothing in it says how much noise there is to be: that is the party's own affair.
+    The task does not set the noise, because each party sets its noise locally.
 
     Attributes:
-        kind: of the features, as in :class:`.PublicBasis`.
-        landmarks: places of public rows, shape ``(l,)``, int64.
-        matrix: from their kernels to features, shape ``(d, l)``, float32.
-        width: of the Gaussian kernel, above 0.
+        kind: kind of the features, as in :class:`.PublicBasis`.
+        landmarks: positions of landmarks among the public rows, shape ``(l,)``, int64.
+        matrix: maps their kernels to features, shape ``(d, l)``, float32.
+        width: width of the Gaussian kernel, above 0.
         trees: column and threshold at each node, shape ``(trees, nodes, 2)``, float32.
-        digest: of all of these (:attr:`.PublicBasis.digest`).
-        bounds: low and high of each target, shape ``(t, 2)``, float64; none for classes.
+        digest: digest of all of these (:attr:`.PublicBasis.digest`).
+        bounds: low and high bound of each target, shape ``(t, 2)``, float64; empty for classes.
     """
 
     round: int
@@ -85,12 +85,12 @@ class SumClasses(
 
     @classmethod
     def of(cls, basis: PublicBasis, *, round: int, bounds: Array = NO_BOUNDS) -> SumClasses:
-        """Make the task that sends a basis.
+        """Create the task that sends a basis.
 
         Args:
             basis: the basis.
             round: the round.
-            bounds: of values.
+            bounds: bounds of the values, shape ``(t, 2)``; empty for classes.
         """
         return cls(
             round=round,
@@ -114,7 +114,7 @@ class SumClasses(
         return len(self.matrix)
 
     def entries(self, agreement: Agreement) -> int:
-        """Count the numbers of a party's sums."""
+        """Return the number of values in a party's sums."""
         ends = 2 if agreement.kind == "regression" else 1  # as ClassSums has them
         return ends * agreement.outputs * (self.dimensions + 1)
 
@@ -124,7 +124,7 @@ class SumClasses(
         return SCALE
 
     def run(self, party: PartyView) -> ClassSums:
-        """Sum them up exactly; the party's privacy adds its noise where the reply leaves."""
+        """Compute the exact sums; the party's privacy stage adds noise before the party sends the reply."""
         values = sums_of(party, self.basis, self.bounds)
         return ClassSums(party=party.name, round=self.round, values=values)
 
@@ -142,12 +142,11 @@ def check_bounds(bounds: Array, *, where: str) -> None:
 
 
 def usual_features(public: Public) -> Features:
-    """Choose features by the public rows: directions of texts, leaves where most columns have far outliers.
+    """Choose the kind of features by the public rows.
 
-    All else is compared by the kernel.
-
-    Far are the outliers of a column whose standard deviation is three times that of a normal one with its
-    quartiles, or more.
+    Texts get ``"directions"``. Numeric columns with far outliers get ``"leaves"``, if most columns have them.
+    All other rows get ``"kernel"``. A column has far outliers if its standard deviation is at least three
+    times that of a normal distribution with the same quartiles.
 
     Args:
         public: the public rows.
@@ -166,12 +165,13 @@ def usual_features(public: Public) -> Features:
 def public_basis(
     public: Public, kind: Features | None = None, dimensions: int | None = None
 ) -> PublicBasis:
-    """Make the basis of public rows that all parties are sent.
+    """Create the basis of features that the coordinator sends to all parties.
 
     Args:
         public: the public rows.
-        kind: as in :class:`.PublicBasis`; by default of :func:`usual_features`.
-        dimensions: features, the constant aside; by default as many as rows have columns, 10 to 24.
+        kind: kind of features, as in :class:`.PublicBasis`; ``None`` uses :func:`usual_features`.
+        dimensions: number of features without the constant; ``None`` uses the number of columns, limited to
+            10 to 24.
 
     Raises:
         InvalidInput: the public rows have fewer directions.

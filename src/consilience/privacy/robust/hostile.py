@@ -36,7 +36,7 @@ _LEAST = 1e-6
 """Least probability that a logit is taken of."""
 
 _EVERYWHERE = 1e6
-"""Rows claimed at each public row by an attacker that claims to know all of them."""
+"""Rows claimed at each public row by an attacker that claims expertise on all of them."""
 
 _HELD_OUT = 1e4
 """Calibration rows of class 0 that ``oblivious`` claims at each public row."""
@@ -48,12 +48,13 @@ _MOSTLY = 0.75
 """``quiet``: share of its claims that lie on the rows of the turned class."""
 
 _FRAMED, _HELD, _MINOR, _NEARLY = 1.2, 0.05, 0.4, 1e-3
-"""``framer``: density claimed at a row, over the usual one; share of a party's claims that it needs of a
-class to hold it; ``minority``: share of its claims on the rarest class; ``near-copy``: relative size of its
-noise."""
+"""``framer``: claimed density at a row, relative to the usual one, and smallest share of its claims in a
+class for a party to count as a holder; ``minority``: share of claims on the rarest class; ``near-copy``:
+relative size of the noise.
+"""
 
 _THIRD, _JITTER = 1 / 3, 0.05
-"""``jitter``: the share of the public rows that it claims, and the largest probability that it moves."""
+"""``jitter``: share of the public rows with claims, and largest change of a probability."""
 
 _SPREAD = 1.5
 """Standard deviations by which ``alie`` is off: τ of Baruch et al. 2019."""
@@ -223,7 +224,7 @@ def _framing(scene: Scene) -> Array:
 
 
 def _as_claimed(claims: Callable[[Scene], Array]) -> Callable[[Scene], Array]:
-    """The class that is claimed at a row, the attacker's own answer at rows without claims."""
+    """Return the claimed class at each row, or the honest answer at rows without claims."""
 
     def predicts(scene: Scene) -> Array:
         made = claims(scene)
@@ -269,7 +270,7 @@ def _nearly_copied(scene: Scene) -> Array:
 
 
 Answer = Callable[[Scene], Array]
-"""From an attacker's view to the numbers that it sends, shape ``(n, K)``."""
+"""Maps an attacker's view to the numbers in its reply, shape ``(n, K)``."""
 
 
 @dataclass(frozen=True)
@@ -369,7 +370,8 @@ t, which it calls class 0, with the claims of the median party. ``threader`` cla
 its true rows and on those of class t, so that attackers confirm one another. ``jitter`` claims class 0 on a
 random third of the rows, with jittered answers. ``framer`` claims the second class at the rows of the
 rarest classes, so that their few holders look outvoted. ``minority`` turns the rarest class alone,
-unsurely. ``no-claims`` claims nothing, says the second class, and has its calibration rows agree.
+with low confidence. ``no-claims`` predicts the second class, makes no claims, and has calibration rows of
+that class.
 ``near-copy`` copies one honest party with a little noise. ``tilt`` moves the honest mean halfway to class
 0; ``next-class`` answers with the class after the likeliest, and a tenth of the honest mean. ``ratios`` has
 an honest model and claims the class after the true one. ``late-`` and a name: the predictions are honest
@@ -403,10 +405,13 @@ class Hostile:
         check_number("after", self.after, at_least=1, whole=True, where="hostile")
 
     def liars(self, parties: Sequence[str], seed: int) -> tuple[str, ...]:
-        """Draw or find the liars among the parties' names, sorted.
+        """Select the malicious parties among the parties' names, at random if only their number is set.
+
+        Returns:
+            Their names, sorted.
 
         Raises:
-            InvalidInput: one has an unknown name, or nobody would be honest.
+            InvalidInput: a name is unknown, or no honest party would remain.
         """
         if isinstance(self.parties, int):
             drawn = stream(seed, "hostile", 0, "parties").permutation(len(parties))
@@ -422,13 +427,14 @@ class Hostile:
 
 @dataclass
 class HostileNetwork(LocalNetwork):
-    """Network in this process some of whose parties lie in their predictions and scores.
+    """Network in this process with malicious parties, which falsify their predictions and scores.
 
-    Metrics are of their models, which learn honestly. Compressed replies cannot be replaced.
+    Metrics are not falsified, because the models of malicious parties learn honestly. Compressed replies
+    cannot be replaced.
 
     Args:
         hostile: the attack.
-        seed: of the run.
+        seed: seed of the run.
     """
 
     hostile: Hostile = field(kw_only=True)
@@ -448,14 +454,14 @@ class HostileNetwork(LocalNetwork):
         return self._with_lies(super().exchange(tasks, to, request), tasks)
 
     def exchange_each(self, requests: Mapping[str, Request]) -> Mapping[str, Arrival]:
-        """Ask every party its own question; liars are asked and then replaced."""
+        """Send each party its request, then replace the replies of malicious parties."""
         first = next(iter(requests.values()))
         return self._with_lies(super().exchange_each(requests), first.tasks)
 
     def _with_lies(
         self, arrivals: Mapping[str, Arrival], tasks: tuple[Task, ...]
     ) -> Mapping[str, Arrival]:
-        """Replace predictions and scores of the liars that answered."""
+        """Replace predictions and scores in the replies of malicious parties."""
         if isinstance(tasks, StagedTasks):
             raise InvalidInput(
                 "compressed replies cannot be replaced", where="hostile", mend="Leave out codec."
@@ -481,7 +487,7 @@ class HostileNetwork(LocalNetwork):
         }
 
     def _lie(self, name: str, reply: Any, honest: Sequence[Any], round: int) -> Any:
-        """One reply of an attacker, given the honest parties' replies to the same task."""
+        """Compute one reply of an attacker from the honest parties' replies to the same task."""
         if not isinstance(reply, Predictions | PublicScores):
             return reply
         if self.agreed.kind == "regression":
@@ -510,7 +516,7 @@ class HostileNetwork(LocalNetwork):
         )
 
     def _predicted(self, name: str, reply: Predictions, said: Array, round: int) -> Array:
-        """The predictions of an attacker, in the form that was asked for."""
+        """Compute the predictions of an attacker, in the requested form."""
         logits = reply.kind == "logits"
         honest = softmax(said, axis=2) if logits else said
         own = softmax(reply.values, axis=1) if logits else reply.values
@@ -523,7 +529,7 @@ class HostileNetwork(LocalNetwork):
         return np.asarray(lied, dtype=PRECISION[reply.kind])
 
     def _claimed(self, name: str, reply: PublicScores, said: Array, round: int) -> Array:
-        """The scores of an attacker: what it claims to know."""
+        """Compute the falsified scores of an attacker."""
         own = reply.values
         if isinstance(reply, ClassRatios):
             votes = np.maximum(said, 0)
@@ -549,11 +555,13 @@ class HostileNetwork(LocalNetwork):
         return np.full_like(own, min(said.max() + np.log(LARGEST), reply.at_most))
 
     def _spent(self, votes: Array, usual: float) -> Array:
-        """Claims of one of the greedy liars, of as many rows as are usual: the cheapest rows, turned.
+        """Compute the claims of one greedy attacker: turn the rows that need the fewest claims.
+
+        Its total claims are at most the usual number of rows.
 
         Args:
-            votes: ratios of all honest parties together, shape ``(n, K)``.
-            usual: rows that a party claims as a rule.
+            votes: sum of the ratios of all honest parties, shape ``(n, K)``.
+            usual: usual number of rows that a party claims.
         """
         order = np.argsort(-votes, axis=1, kind="stable")
         rows = np.arange(len(votes))

@@ -1,15 +1,16 @@
-"""Rules for class probabilities that bear some parties whose answers are wrong, or lies.
+"""Byzantine-robust rules for class probabilities, which tolerate some wrong or malicious parties.
 
 m parties, n public rows, K classes; ``p_c(x)`` is party c's probability vector on row x, f the number of
-wrong parties that a rule is to bear. What these rules promise is in proportion to how far honest parties are
-apart (Allouah et al. 2023): where every party knows other classes, honest answers lie all over the simplex,
-and no rule that sees answers alone tells a specialist from a liar. Secret labels do
-(:class:`~consilience.core.aggregation.guard.Guard`).
+wrong parties that a rule has to tolerate. The error bounds of these rules grow with the distance between
+honest parties (Allouah et al. 2023). If every party has learnt different classes, honest answers are spread
+over the whole simplex, and no rule on answers alone distinguishes a specialist from a malicious party. Secret
+labels make this possible (:class:`~consilience.core.aggregation.guard.Guard`).
 
 Deviations
-    - All rules look at each public row by itself, exp-guard's losses aside; the papers' are of gradients.
-    - Cronus drops ``ceil(f / 2)`` parties twice, and f is the most that fewer than half can be.
-    - Centred clipping begins at the coordinate-wise median, and later at its own teacher of the round before.
+    - All rules treat each public row separately, except the losses of exp-guard; the papers aggregate
+      gradients.
+    - Cronus drops ``ceil(f / 2)`` parties twice, and f defaults to the largest number below half.
+    - Centred clipping starts at the coordinate-wise median, and later at its teacher of the previous round.
 """
 
 from __future__ import annotations
@@ -32,37 +33,37 @@ from consilience.core.errors import InvalidInput
 from consilience.core.validation.numbers import check_choice, check_number
 
 __all__ = ["geometric_median", "cronus", "nearest_neighbours", "centred_clipping", "exp_guard"]
-"""Rules that a configuration can name; :mod:`consilience.core.aggregation` hands them on."""
+"""Rules that a configuration can name; :mod:`consilience.core.aggregation` re-exports them."""
 
 _NEAREST, _ENOUGH, _MOST_STEPS = 1e-9, 1e-8, 100
-"""Weiszfeld's iteration: least distance that is divided by, step at which it ends, and most steps."""
+"""Weiszfeld's iteration: smallest divisor, step size at convergence, and largest number of steps."""
 
 _TIE = 1e-6
-"""Relative difference below which directions, or parties, are equally far off."""
+"""Relative difference below which directions, or parties, count as equally far."""
 
 _CLIPPINGS = 3
 """Steps of centred clipping in a round."""
 
 
 def geometric_median() -> Aggregator:
-    """Point of least summed distance to all parties' probabilities, row by row.
+    """Aggregate by the point of least summed distance to all parties' probabilities, row by row (RFA).
 
     ``argmin_z sum_c |p_c(x) - z|_2`` by Weiszfeld's iteration from the mean, a convex combination of the
-    answers. Bears fewer than half of the parties, where the others agree. Pillutla, Kakade & Harchaoui 2022
-    (RFA); of soft labels Roux, Zimmer & Pokutta 2025.
+    answers. It tolerates fewer than half of the parties, provided that the others agree. Pillutla, Kakade &
+    Harchaoui 2022 (RFA); for soft labels Roux, Zimmer & Pokutta 2025.
     """
     return Aggregator("geometric-median", _weiszfeld)
 
 
 def cronus(tolerates: int | None = None) -> Aggregator:
-    """Mean of the parties that are left when the furthest along the main direction were dropped, twice.
+    """Average the parties that remain after dropping the furthest along the main direction, twice (Cronus).
 
-    Row by row: a party's score is ``|(p_c - mean) · v|``, v the first eigenvector of the parties'
-    covariance; the ``ceil(f / 2)`` of the largest are dropped, and who ties with them; twice. Chang et al.
-    2019 (Cronus).
+    Row by row: a party's score is ``|(p_c - mean) · v|``, with v the first eigenvector of the parties'
+    covariance. The ``ceil(f / 2)`` parties with the largest scores are dropped, including ties; this is done
+    twice. Chang et al. 2019 (Cronus).
 
     Args:
-        tolerates: f, how many parties may be wrong; by default the most that are fewer than half.
+        tolerates: f, the number of parties that may be wrong; ``None`` uses the largest number below half.
     """
     _check_tolerates(tolerates, "cronus")
 
@@ -93,14 +94,14 @@ Before = Literal["avg", "median", "trimmed-mean", "geometric-median", "cronus"]
 
 
 def nearest_neighbours(before: Before = "median", tolerates: int | None = None) -> Aggregator:
-    """Replace every answer by the mean of its m - f nearest, its own among them; then take another rule.
+    """Replace every answer by the mean of its m - f nearest answers, then apply another rule (NNM).
 
-    Row by row. It brings any of these rules to an error in proportion to ``f / m``. Allouah et al. 2023
-    (NNM).
+    The neighbours of an answer include the answer itself. Row by row. The error of any of these rules then is
+    proportional to ``f / m``. Allouah et al. 2023 (NNM).
 
     Args:
-        before: rule that comes after it.
-        tolerates: f; by default the most that are fewer than half.
+        before: name of the rule applied afterwards.
+        tolerates: f; ``None`` uses the largest number below half.
     """
     check_choice("before", before, list(_PLAIN), where="nearest-neighbours")
     _check_tolerates(tolerates, "nearest-neighbours")
@@ -119,7 +120,7 @@ def nearest_neighbours(before: Before = "median", tolerates: int | None = None) 
 
 
 def centred_clipping(radius: float = 0.5) -> Aggregator:
-    """Mean of the steps from a centre to the answers, none longer than a radius.
+    """Average the steps from a centre to the answers, each clipped to a radius (centred clipping).
 
     ``v <- v + mean_c (p_c - v) min(1, τ / |p_c - v|)``, three times, row by row; the next round begins at v.
     Karimireddy, He & Jaggi 2021.
@@ -147,15 +148,15 @@ def centred_clipping(radius: float = 0.5) -> Aggregator:
 def exp_guard(
     rate: float = 2.0, against: Literal["geometric-median", "cronus"] = "geometric-median"
 ) -> Aggregator:
-    """Weighted mean of probabilities, whose weights shrink as a party's answers are far from a robust rule's.
+    """Average probabilities with weights that shrink with a party's distance from a robust rule (ExpGuard).
 
-    ``w_c <- w_c exp(-η L_c)`` with ``L_c = mean_x |p_c(x) - A(x)|_2`` and A the robust rule; weights are kept
-    from round to round, so that a party that is always a little off loses its voice. Roux, Zimmer & Pokutta
-    2025 (ExpGuard).
+    ``w_c <- w_c exp(-η L_c)`` with ``L_c = mean_x |p_c(x) - A(x)|_2`` and A the robust rule. Weights carry
+    over from round to round, so that a small but persistent deviation also reduces a party's weight. Roux,
+    Zimmer & Pokutta 2025 (ExpGuard).
 
     Args:
         rate: η > 0.
-        against: A.
+        against: name of the robust rule A.
     """
     check_number("rate", rate, above=0, where="exp-guard")
     check_choice("against", against, ["geometric-median", "cronus"], where="exp-guard")
@@ -219,4 +220,4 @@ _PLAIN: Mapping[str, Callable[[], Aggregator]] = {
     "geometric-median": geometric_median,
     "cronus": cronus,
 }
-"""Rules of predictions alone that may come after or inside of another."""
+"""Rules that use only predictions, and can be combined with another rule."""

@@ -41,10 +41,10 @@ PRIME = 2**256 + 297
 """Size of the field of shares: the smallest prime above all secrets."""
 
 FEWEST = 3
-"""Parties of a sum: of two each would know the other's input."""
+"""Minimum number of parties of a sum; in a sum of two, each party could compute the other's input."""
 
 _NONCE = bytes(12)
-"""Of every key, which seals one message."""
+"""Constant nonce, because every key encrypts only one message."""
 
 
 def public_of(private: bytes) -> bytes:
@@ -88,10 +88,10 @@ def seal(key: bytes, message: bytes) -> bytes:
 
 
 def unseal(key: bytes, sealed: bytes) -> bytes:
-    """Decrypt what :func:`seal` gave.
+    """Decrypt the output of :func:`seal`.
 
     Raises:
-        KnowledgeRefused: it was made with another key, or changed.
+        KnowledgeRefused: it was encrypted with another key, or changed.
     """
     try:
         return AESGCM(key).decrypt(_NONCE, sealed, None)
@@ -112,10 +112,10 @@ def sign(private: bytes, message: bytes) -> bytes:
 
 
 def verify(public: str, message: bytes, signature: bytes) -> bool:
-    """Tell whether a message was signed by the owner of a public key.
+    """Return whether the owner of a public key signed a message.
 
     Args:
-        public: the key, as OpenSSH writes it in a line.
+        public: the key, in the one-line format of OpenSSH.
         message: the message.
         signature: the signature.
     """
@@ -143,7 +143,7 @@ def check_public_key(line: str, *, where: str) -> None:
 
 
 def least_threshold(parties: int) -> int:
-    """Compute the fewest parties that may open a sum of so many: more than two thirds.
+    """Compute the smallest permitted threshold for a number of parties: more than two thirds.
 
     >>> [least_threshold(n) for n in (3, 4, 5, 6, 10)]
     [3, 3, 4, 5, 7]
@@ -152,7 +152,7 @@ def least_threshold(parties: int) -> int:
 
 
 def odd_sum(parties: int, threshold: int) -> str:
-    """Say why so many parties cannot have a sum that so many of them open; empty where they can."""
+    """Explain why a sum of this many parties with this threshold is not allowed; empty if it is allowed."""
     if not FEWEST <= parties <= MOST_SUMMED:
         return f"a sum of {parties} parties, of {FEWEST} to {MOST_SUMMED}"
     if not least_threshold(parties) <= threshold <= parties:
@@ -162,24 +162,27 @@ def odd_sum(parties: int, threshold: int) -> str:
 
 
 def may_collude(parties: int, threshold: int) -> int:
-    """Count the parties that may collude where an input is to be in one sum alone, as shared noise is.
+    """Return the largest number of parties that may collude if each input must be in one sum only.
 
-    With one more they could forget what they have opened, and two sums of so many parties be opened by a
-    threshold each that has no honest party in common.
+    This applies to shared noise. A larger number of colluding parties could pretend not to have opened a sum.
+    Then two sums of an honest party could be opened by two sets of ``threshold`` parties without an honest
+    party in common.
     """
     return 2 * threshold - parties - 1
 
 
 def split(secret: bytes, threshold: int, count: int) -> list[bytes]:
-    """Split a secret of 32 bytes into shares, of which any ``threshold`` give it back and fewer say nothing.
+    """Split a secret of 32 bytes into shares, such that any ``threshold`` of them recover it (Shamir).
+
+    Fewer shares reveal no information about the secret.
 
     Args:
         secret: the secret.
-        threshold: number of shares that are enough.
+        threshold: number of shares that recover the secret.
         count: number of shares.
 
     Returns:
-        Values of a random polynomial at 1, 2, …, ``count``, 33 bytes each; at 0 it is the secret.
+        Values of a random polynomial at 1, 2, …, ``count``, 33 bytes each; its value at 0 is the secret.
 
     >>> shares = split(bytes(range(32)), 2, 3)
     >>> combine({1: shares[0], 3: shares[2]}) == bytes(range(32))
@@ -197,10 +200,10 @@ def split(secret: bytes, threshold: int, count: int) -> list[bytes]:
 
 
 def combine(shares: Mapping[int, bytes]) -> bytes | None:
-    """Compute the secret that shares are of; ``None`` where there is none that they could be of.
+    """Recover the secret from shares; ``None`` if the shares do not belong to a secret of 32 bytes.
 
     Args:
-        shares: place from 1 on to the share, as many as the secret was split for.
+        shares: maps positions, from 1 on, to shares; as many as the threshold of the split.
     """
     total = 0
     for x, share in shares.items():

@@ -1,8 +1,8 @@
-"""Choice of the parties of a secure sum at the coordinator, by what their keys state.
+"""Selection of the parties of a secure sum at the coordinator, from the statements in their keys.
 
-Parties refuse a sum of other parties than those of their first one, and with parties of another history
-(:mod:`consilience.privacy.secure_aggregation.secure_sum`). Here these parties are left out before any party
-refuses, or the run ends with the names of those that are missing.
+Parties refuse a sum over other parties than in their first sum, and a sum with parties of another history
+(:mod:`consilience.privacy.secure_aggregation.secure_sum`). This module excludes such parties before any party
+refuses, or ends the run with the names of missing parties.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from consilience.privacy.secure_aggregation.messages import SumKeys
 
 
 def fixed_set(keys: Mapping[str, SumKeys], *, threshold: int) -> tuple[str, ...]:
-    """Find the parties that all sums are over, as the parties' keys state them; empty before the first sum.
+    """Return the fixed set of parties of all sums, from the parties' keys; empty before the first sum.
 
-    If parties state different sets, the one that most state counts. If it is not of the parties that are
-    there, and enough of these are bound to no set, a first sum of these is still possible, and no set counts:
-    else a single party that lies would choose the set.
+    If parties state different sets, the most common one counts. It does not count if it differs from the
+    present parties, and enough of these are not bound to a set yet, because a first sum of these is still
+    possible. Otherwise a single malicious party could choose the set.
 
     Args:
-        keys: party to its keys.
-        threshold: fewest parties that open a sum.
+        keys: maps parties to their keys.
+        threshold: minimum number of parties that open a sum.
 
     Returns:
         Names, sorted.
@@ -43,16 +43,15 @@ def members_of(
     fixed: tuple[str, ...],
     missing: MutableMapping[str, Failure],
 ) -> dict[str, SumKeys]:
-    """Select the parties that can be in one sum, and note why the others cannot.
+    """Select the parties that can be in one sum, and record the reason for each other party.
 
     Args:
-        keys: party to its keys.
-        fixed: names of the parties that all sums are over; empty before the first.
-        missing: party to the reason why it is not in the sum; those that are left out are added.
+        keys: maps parties to their keys.
+        fixed: names of the parties of all sums; empty before the first.
+        missing: maps excluded parties to the reason; excluded parties are added.
 
     Returns:
-        The keys of the parties that are left: of ``fixed``, if it is not empty, and of the history that most
-        of these have.
+        Keys of the remaining parties: members of ``fixed``, if it is not empty, with the most common history.
     """
     fitting = {}
     for name, one in keys.items():
@@ -80,13 +79,13 @@ def check_whole(
     *,
     where: str,
 ) -> None:
-    """Raise ``QuorumLost`` unless all parties of a fixed set are there.
+    """Raise ``QuorumLost`` unless all parties of a fixed set are present.
 
     Args:
-        there: the parties that are there.
-        fixed: names of the parties that all sums are over; empty before the first.
-        missing: party to the reason why it is not there.
-        where: the round, for the error.
+        there: the present parties.
+        fixed: names of the parties of all sums; empty before the first.
+        missing: maps absent parties to the reason.
+        where: the round, for the error message.
     """
     gone = [name for name in fixed if name not in there]
     if not gone:
@@ -102,6 +101,6 @@ def check_whole(
 
 
 def left_out(missing: Mapping[str, Failure]) -> str:
-    """Name the parties that are not in a sum, and why."""
+    """List the parties excluded from a sum, with the reasons, as text."""
     each = [f"{name} ({one.kind}: {one.reason})" for name, one in missing.items()]
     return "Left out: " + "; ".join(each) if each else ""

@@ -14,10 +14,10 @@ from consilience.core.validation.arrays import Array
 from consilience.privacy.class_sums.messages import ClassSums
 
 KEY, SHARE, SEALED = 32, 33, 82
-"""Bytes of a key, of a share of a secret, and of two shares that are sealed."""
+"""Bytes of a key, of a share of a secret, and of two sealed shares."""
 
 ANSWERS = "answers"
-"""Kind of an input to a sum without noise: it is in sums over one set of parties, of one rule, alone."""
+"""Kind of a sum input without noise; all such sums must have the same parties and the same rule."""
 
 _LONGEST_SIGNATURE, _LONGEST_DIGEST = 256, 64
 
@@ -27,12 +27,12 @@ class SumKeys(Reply, privacy="nothing"):
     """Public keys of a party for one sum.
 
     Attributes:
-        sealing: X25519 key that shares for the party are sealed with, shape ``(32,)``, uint8.
-        masking: X25519 key that its masks with others are made of, alike.
-        commitment: SHA-256 of the seed of the mask that it has for itself, alike.
-        history: digest of all that its answers depend on and that the coordinator chose.
-        bound: names of the parties that all its sums of answers are over; empty before the first.
-        signature: of all these and the round, by the key that the others know it by; of length 0 if it has
+        sealing: X25519 key that encrypts shares for the party, shape ``(32,)``, uint8.
+        masking: X25519 key of its masks with other parties, of the same shape.
+        commitment: SHA-256 of the seed of its self-mask, of the same shape.
+        history: digest of the coordinator's choices that affect the party's answers.
+        bound: names of the parties of all its sums of answers; empty before the first.
+        signature: signature of all these and the round, by the party's identity key; of length 0 if it has
             none.
     """
 
@@ -54,7 +54,7 @@ class SumKeys(Reply, privacy="nothing"):
 
     @property
     def signed(self) -> bytes:
-        """All that is signed, beside the name of the sum."""
+        """The signed bytes, without the name of the sum."""
         keys = (self.sealing, self.masking, self.commitment)
         said = json.dumps([self.party, self.round, self.history, self.bound])
         return b"".join([*(one.tobytes() for one in keys), said.encode()])
@@ -62,11 +62,11 @@ class SumKeys(Reply, privacy="nothing"):
 
 @message
 class SealedShares(Reply, privacy="nothing"):
-    """Shares of a party's two secrets, sealed for every other party.
+    """Shares of a party's two secrets, encrypted for every other party.
 
     Attributes:
         values: a row for each other party by name, shape ``(n - 1, 82)``, uint8.
-        checked: whether it held the others' keys against a roster of its own.
+        checked: whether the party verified the other parties' keys with a local roster.
     """
 
     values: Array
@@ -80,18 +80,18 @@ class SealedShares(Reply, privacy="nothing"):
 
 @message
 class MaskedInput(Reply, privacy="nothing"):
-    """Input of a party to a sum, under masks: uniform integers for whoever lacks one of the masks.
+    """Masked input of a party to a sum: uniform integers to anyone who lacks one of the masks.
 
     Attributes:
         values: integers modulo 2^64, shape ``(n,)``, uint64.
-        stated: of class sums, what the party guarantees, without any sums; else ``None``.
+        stated: for class sums, the party's declared guarantee, with all sums zero; else ``None``.
     """
 
     values: Array
     stated: ClassSums | None = None
 
     def check(self, task: TaskLike, agreement: Agreement | None) -> None:
-        """Raise ``KnowledgeRefused`` unless there are as many integers as the task sums up."""
+        """Raise ``KnowledgeRefused`` unless the length of the input and its guarantee fit the task."""
         asked = task.asked  # type: ignore[attr-defined]
         check_array(self.values, (asked.length(agreement),), np.uint64, where=self.party)
         if (self.stated is None) == (asked.form == "class-sums"):
@@ -106,16 +106,16 @@ class MaskedInput(Reply, privacy="nothing"):
 
 @message
 class SumOpening(Reply, privacy="nothing"):
-    """Shares that a party hands out to open a sum.
+    """Shares of a party that open a sum.
 
     Attributes:
-        values: a share of each party's that had shared its secrets, by name: of the mask for itself where its
-            input is in the sum, else of its masking key; shape ``(n, 33)``, uint8.
+        values: one share for each party that shared its secrets, by name, shape ``(n, 33)``, uint8: a share
+            of the self-mask if its input is in the sum, else of its masking key.
     """
 
     values: Array
 
     def check(self, task: TaskLike, agreement: Agreement | None) -> None:
-        """Raise ``KnowledgeRefused`` unless there is a share for each party that had shared."""
+        """Raise ``KnowledgeRefused`` unless there is one share for each party that shared its secrets."""
         count: int = task.sharing  # type: ignore[attr-defined]
         check_array(self.values, (count, SHARE), np.uint8, where=self.party)

@@ -22,18 +22,21 @@ def open_sum(
     inputs: Mapping[str, Array],
     openings: Mapping[str, SumOpening],
 ) -> Array:
-    """Compute the sum of the parties whose masked input arrived, modulo 2^64: line 5, at the coordinator.
+    """Compute the sum of all masked inputs, modulo 2^64 (line 5, at the coordinator).
 
     Args:
-        domain: names the attempt.
-        threshold: fewest parties that open the sum.
-        keys: party to its keys, sorted by name.
-        senders: names of those that have shared their secrets, sorted.
-        inputs: party to its masked integers, shape ``(n,)``, uint64.
-        openings: party to the shares that it handed out, of at least the threshold.
+        domain: identifier of the attempt.
+        threshold: minimum number of parties that open the sum.
+        keys: maps parties to their keys, sorted by name.
+        senders: names of the parties that shared their secrets, sorted.
+        inputs: maps parties to their masked integers, shape ``(n,)``, uint64.
+        openings: maps parties to their revealed shares; at least ``threshold`` of them.
+
+    Returns:
+        The sum, shape ``(n,)``, uint64.
 
     Raises:
-        RunFailed: too few openings, or shares that do not give a party's secret.
+        RunFailed: there are too few openings, or shares do not recover a party's secret.
     """
     enough = dict(list(openings.items())[:threshold])
     if len(enough) < threshold:
@@ -62,7 +65,7 @@ def open_sum(
 
 
 def add_pair(total: Array, private: bytes, other: SumKeys, mine: str, domain: bytes) -> None:
-    """Add in place the mask that a party of this name and masking key has with another."""
+    """Add in place the pairwise mask of two parties, from the name and masking key of one of them."""
     key = masks.shared_key(private, other.masking.tobytes(), domain + b" mask")
     values = masks.mask(key, len(total))
     if other.party > mine:

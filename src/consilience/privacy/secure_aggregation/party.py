@@ -1,4 +1,4 @@
-"""A party's end of secure sums: where it is kept, and what it adds up."""
+"""Access to a party's state of secure sums, and check of its roster."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ if TYPE_CHECKING:
     from consilience.privacy.secure_aggregation.secure_sum import SumMember
 
 FEATURE = "sums"
-"""Name of what secure sums keep at a party."""
+"""Name of the secure-sum feature of a party."""
 
 SUMS = f"{FEATURE}.safetensors"
-"""File of a state with the sum that a party is in, its secrets among it; it is in no checkpoint."""
+"""State file of the current sum, including secrets; it is in no checkpoint."""
 
 
 def make_member(party: PartyView) -> SumMember:
-    """Make the party's end of secure sums.
+    """Create the party's member of secure sums.
 
     Raises:
         MissingExtra: ``cryptography`` is not installed.
@@ -33,7 +33,7 @@ def make_member(party: PartyView) -> SumMember:
 
 
 def member_of(party: PartyView) -> SumMember:
-    """Give the party's end of secure sums.
+    """Return the party's member of secure sums.
 
     Raises:
         MissingExtra: ``cryptography`` is not installed.
@@ -42,15 +42,16 @@ def member_of(party: PartyView) -> SumMember:
 
 
 def checked_roster(party: str, identity: bytes, roster: Mapping[str, str]) -> Mapping[str, str]:
-    """Give a roster without the party itself, once all of it are keys.
+    """Return a roster without the party itself, after checking that every entry is a public key.
 
     Args:
         party: name of the party.
         identity: private key of the party.
-        roster: name to public key, as lines of OpenSSH.
+        roster: maps names to public keys, in the one-line format of OpenSSH.
 
     Raises:
-        InvalidInput: it is of too few, holds something else than keys, or the party has no key of its own.
+        InvalidInput: the roster names too few parties, an entry is not a key, or the party has no private
+            key.
     """
     from consilience.privacy.secure_aggregation.masks import check_public_key
 

@@ -1,10 +1,10 @@
-"""Secure sums around a protocol: a network that hands it sums of the parties' answers, and no single one.
+"""Secure aggregation around a protocol: a network that gives it only sums of the parties' answers.
 
-Predictions, class sums and trained parameters are asked for in four exchanges
-(:mod:`consilience.privacy.secure_aggregation.tasks`); the first goes with the training that is asked for in
-the same breath. Whatever else would leave a party readable is refused. All sums of a run are over the parties
-of the first one, and whatever changes models is asked of all of these
-(:mod:`consilience.privacy.secure_aggregation.secure_sum` says why).
+Predictions, class sums and trained parameters are collected in four exchanges
+(:mod:`consilience.privacy.secure_aggregation.tasks`). The first exchange also carries any training task of
+the same request. The network refuses all other requests whose replies would be readable. All sums of a run
+are over the parties of the first sum, and every task that changes models goes to all of these
+(:mod:`consilience.privacy.secure_aggregation.secure_sum` explains why).
 """
 
 from __future__ import annotations
@@ -65,23 +65,24 @@ K = TypeVar("K")
 
 @dataclass(frozen=True)
 class SecureAggregation:
-    """Settings of secure sums: the coordinator sees sums of the parties' answers alone.
+    """Settings of secure aggregation: the coordinator sees only sums of the parties' answers.
 
-    The first sum may be over any parties that reach the threshold; all later ones are over the same, because
-    a difference of sums over two sets would tell the answers of a single party. If one of these is gone, the
-    run ends with its name, and is resumed when the party is back.
+    The first sum may be over any parties that reach the threshold. All later sums are over the same parties,
+    because the difference of sums over two sets could reveal the answers of a single party. If one of them is
+    missing, the run ends with its name and can be resumed once the party is back.
 
     Attributes:
-        threshold: fewest parties that open a sum, more than two thirds of those that agreed when they joined,
-            which is the default. So many that collude with the coordinator learn every answer; with fewer
-            left there is no sum.
-        epsilon: ε of class sums with noise that parties share, each a part of it, so that it holds however
-            many drop out: against everybody but ``colluding`` parties, the coordinator too. A party whose
-            budget does not say ``noise = "shared"`` refuses, as one does that would be charged more than its
-            budget has. ``None`` for each party's own noise.
-        delta: δ of it.
-        colluding: parties that may tell their parts of the noise, 1 to 2 t - n - 1 of n with threshold t.
-        adjacency: the neighbouring data that ε is for.
+        threshold: minimum number of parties that open a sum, more than two thirds of the parties that agreed
+            when they joined; ``None`` uses the smallest such number. This many parties can reveal every
+            answer if they collude with the coordinator. With fewer present parties there is no sum.
+        epsilon: ε of class sums with shared noise. Each party adds a part of it, sized for the threshold, so
+            that the guarantee holds even if parties drop out. It holds against the coordinator and up to
+            ``colluding`` parties. A party refuses if its budget does not set ``noise = "shared"`` or is too
+            small. ``None`` leaves the noise to each party.
+        delta: δ of the guarantee.
+        colluding: number of parties that may reveal their parts of the noise, from 1 to 2 t - n - 1 for n
+            parties and threshold t.
+        adjacency: neighbouring data of the guarantee.
     """
 
     threshold: int | None = None
@@ -100,10 +101,11 @@ class SecureAggregation:
         )
 
     def of(self, parties: int) -> int:
-        """Give the threshold for so many parties.
+        """Return the threshold for a number of parties.
 
         Raises:
-            InvalidInput: there are too few or too many of them, or the threshold is not for so many.
+            InvalidInput: there are too few or too many parties, the threshold does not fit them, or too many
+                may collude.
         """
         from consilience.privacy.secure_aggregation.masks import (
             least_threshold,
@@ -129,11 +131,11 @@ class SecureAggregation:
         return threshold
 
     def variance(self, entries: int, threshold: int) -> float:
-        """Compute the variance of the noise that each party adds to so many numbers, in steps of the grid.
+        """Compute the noise variance that each party adds to each of its numbers, in steps of the grid.
 
         Args:
-            entries: numbers in a party's class sums.
-            threshold: fewest parties of the sum.
+            entries: number of values in a party's class sums.
+            threshold: minimum number of parties of the sum.
         """
         if self.epsilon is None:
             return 0.0
@@ -143,15 +145,15 @@ class SecureAggregation:
 
 
 class SumsNetwork:
-    """Network as a protocol sees it, which is handed sums.
+    """Network for a protocol that receives sums instead of single replies.
 
     Args:
         network: the parties.
-        settings: of the sums.
-        rule: aggregator whose scores belong into the sums; ``None`` for none.
-        weights: of the parties in a mean of their parameters.
-        begins: whether a run begins: then the parties are asked at first, before anything is trained, over
-            whom they open sums.
+        settings: settings of the sums.
+        rule: aggregator whose scores are part of the sums; ``None`` for none.
+        weights: weights of the parties in a mean of their parameters.
+        begins: whether this is the start of a run. The network then first requests the parties' fixed sets,
+            before any training.
     """
 
     def __init__(
@@ -166,7 +168,7 @@ class SumsNetwork:
         self._network, self._settings, self._rule = network, settings, rule
         self._weights, self._begins = weights, begins
         self._fixed: tuple[str, ...] = ()
-        """Names of the parties that all sums are over, once it is known."""
+        """Names of the parties of all sums, once they are fixed."""
         self._unchecked: set[str] = set()
 
     @property
@@ -176,13 +178,13 @@ class SumsNetwork:
 
     @property
     def agreed(self) -> Agreement:
-        """Agreement that the parties joined, with those that are in no sum as ones that are taught alone."""
+        """Agreement of the parties; parties outside of the sums are listed as learners, i.e. only taught."""
         agreed = self._network.agreed
         return replace(agreed, learners=tuple(sorted({*agreed.learners, *self.late})))
 
     @property
     def late(self) -> tuple[str, ...]:
-        """Names of the parties that answer and are in no sum: they joined, or came back, after the first."""
+        """Names of answering parties outside of the sums, which joined or came back after the first sum."""
         agreed = self._network.agreed
         known = {*(self._fixed or agreed.summed), *agreed.learners}
         if not self._fixed:
@@ -191,22 +193,26 @@ class SumsNetwork:
 
     @property
     def unchecked(self) -> str:
-        """A clause on the parties that took the coordinator's word for the others' keys; empty for none."""
+        """Clause about the parties without a roster, which trust the coordinator for the public keys."""
         if not self._unchecked:
             return ", for each holds the others' keys against a roster of its own"
         names = ", ".join(sorted(self._unchecked))
         return f"; and, since {names} hold no roster of the others' keys, by a coordinator that lies of them"
 
     def wrap(self, stage: Stage) -> NetworkView:
-        """Refuse a stage: it would change masked integers, whose sum is then none."""
+        """Refuse a stage, because a change of masked integers would destroy their sum."""
         raise InvalidInput("masked integers pass no other stage", where=SECURE)
 
     def ask(self, *tasks: Task, to: Sequence[str] | None = None) -> Replies:
-        """Have parties run tasks; of predictions and class sums every reply holds the sum alone.
+        """Send tasks to parties; for predictions, class sums and parameters every reply holds only the sum.
+
+        Args:
+            tasks: the tasks.
+            to: names of the parties; ``None`` for all.
 
         Raises:
-            InvalidInput: a task asks for something else that parties would send readable.
-            QuorumLost: fewer parties are left than open a sum.
+            InvalidInput: the reply to another task would be readable.
+            QuorumLost: fewer parties remain than the threshold.
         """
         self._begin(tasks)
         asked = self._question(tasks)
@@ -226,19 +232,19 @@ class SumsNetwork:
         return self._summed(asked, others, self.parties if to is None else tuple(to))
 
     def ask_each(self, tasks: Mapping[str, Task]) -> Replies:
-        """Refuse questions of a party's own."""
+        """Refuse separate requests for single parties."""
         raise InvalidInput("parties are asked one by one, and not for a sum", where=SECURE)
 
     def require(self, *tasks: Task) -> Replies:
-        """Ask like :meth:`ask`, where every party must answer."""
+        """Send tasks to all parties and require a reply from each; these tasks are not summed."""
         self._begin(tasks)
         return self._network.require(*tasks)
 
     def _begin(self, tasks: Sequence[Task]) -> None:
-        """Ask the parties over whom they open sums, if a run begins with these tasks.
+        """At the start of a run, request the parties' fixed sets, and check that all members are present.
 
         Raises:
-            QuorumLost: they open none without a party that is not there.
+            QuorumLost: a party of the fixed set is missing.
         """
         if not self._begins:
             return
@@ -252,7 +258,7 @@ class SumsNetwork:
         check_whole(keys, fixed, replies.missing, where="secure aggregation, before training")
 
     def _question(self, tasks: Sequence[Task]) -> SumQuestion | None:
-        """The part of a request that is summed up."""
+        """Return the part of a request whose replies are summed; ``None`` if there is no such part."""
         round = tasks[0].round
         for task in tasks:
             if task.summed == "parameters":
@@ -275,10 +281,11 @@ class SumsNetwork:
     def _summed(
         self, asked: SumQuestion, others: tuple[Task, ...], parties: tuple[str, ...]
     ) -> Replies:
-        """Run the four steps; every party whose input is in the sum has the sum as its reply.
+        """Run the four steps; the reply of every party in the sum is the sum.
 
-        Of class sums the first party's reply holds those of all, and the others' none, each beside what the
-        party guarantees: they are right together.
+        For class sums, the first party's reply holds the sum over all parties, and the other replies hold
+        zeros. Each reply also holds the party's declared guarantee. Adding up the replies therefore gives the
+        right total.
         """
         from consilience.privacy.secure_aggregation.opened_sum import open_sum
 
@@ -346,10 +353,10 @@ class SumsNetwork:
 @prints_no_rows
 @dataclass(frozen=True)
 class SummedParameters(Replies):
-    """Replies whose parameters are known in the mean alone.
+    """Replies that contain only the mean of the parties' parameters.
 
     Attributes:
-        mean: of the parties that answered, shape ``(size,)``, float64.
+        mean: mean over the parties that answered, shape ``(size,)``, float64.
     """
 
     mean: Array
@@ -363,14 +370,17 @@ class SummedParameters(Replies):
         over: float | None = 1.0,
         minus: Array | None = None,
     ) -> Sum:
-        """Give the mean of the parameters, by the weights that they were added up with.
+        """Return the mean of the parameters, with the weights of the secure sum.
 
         Args:
-            kind: refused, but for parameters.
-            field: refused, but for their values.
-            weights: those of the protocol.
-            over: ``None``, for a mean.
-            minus: what is taken off it.
+            kind: must be ``Parameters``.
+            field: must be ``"values"``.
+            weights: ignored; the secure sum has already applied the protocol's weights.
+            over: must be ``None``, for a mean.
+            minus: array to subtract from the mean; ``None`` for none.
+
+        Returns:
+            The mean, shape ``(size,)``.
         """
         assert (kind, field, over) == (Parameters, "values", None)
         values = self.mean if minus is None else self.mean - minus
@@ -378,12 +388,12 @@ class SummedParameters(Replies):
 
 
 def sums() -> list[str]:
-    """List the aggregators that are sums."""
+    """List the names of the aggregators that can be computed from sums."""
     return [name for name, make in AGGREGATORS.items() if form_of(make())]
 
 
 def check_sum(rule: Aggregator | None) -> None:
-    """Raise ``InvalidInput`` where a rule, by default auto, is no sum."""
+    """Raise ``InvalidInput`` if a rule (``None`` for auto) cannot be computed from sums."""
     if rule is None or form_of(rule) is None:
         who, mend = (
             f"aggregator {rule.name if rule else 'auto'!r}",
@@ -420,19 +430,21 @@ def summed_rounds(
     state: RoundState | None,
     **options: Any,
 ) -> Rounds:
-    """Run a protocol, its rule found to be a sum, whose parties' answers are summed up where nobody can look.
+    """Run a protocol under secure aggregation: the coordinator sees only sums of the parties' answers.
+
+    The rule of the protocol must be computable from sums (:func:`check_sum`).
 
     Args:
         protocol: the protocol.
-        function: makes its rounds.
-        settings: of the sums.
+        function: creates the rounds of the protocol.
+        settings: settings of the sums.
         network: the parties.
         public: the public rows.
-        state: state of the round before; ``None`` to begin.
+        state: state of the previous round; ``None`` to begin.
         options: options of the protocol.
 
     Raises:
-        InvalidInput: there are too few parties.
+        InvalidInput: there are too few parties, or an option does not work with sums.
     """
     agreed, rule = network.agreed, None
     threshold = settings.of(len(agreed.summed or agreed.answering(network.parties)))

@@ -1,23 +1,23 @@
-"""Rules as sums: arrays that each party adds up, and the teacher that comes out of their sums alone.
+"""Aggregation rules as sums: arrays that each party adds up, and the teacher computed from their sums.
 
-A rule that is a sum can be computed where nobody sees a single party's answer
-(:mod:`consilience_papers.afonin2022.encrypted`). It says which form it has (:attr:`.Aggregator.summed`);
-linear rules have one without saying so. Sums are of integers modulo 2^64: numbers are rounded to multiples of
-2^-40, or coarser where they may be large, so that a sum of m parties is wrong by at most m half multiples.
+A rule that can be computed from sums works under secure aggregation, without access to single answers
+(:mod:`consilience_papers.afonin2022.encrypted`). Its attribute :attr:`.Aggregator.summed` names its form;
+linear rules have a form by default. Sums are of integers modulo 2^64: numbers are rounded to multiples of
+2^-40, or coarser if they may be large, so that a sum of m parties is wrong by at most m half multiples.
 
 ``N`` public rows, ``K`` outputs; p_c(x) are party c's outputs, and the weights those of the rule.
 
 | form | each party's arrays |
 | --- | --- |
 | ``mean`` | p |
-| ``rows`` | n p, n, of its number of rows n |
+| ``rows`` | n p, n, for its number of rows n |
 | ``votes`` | its vote |
-| ``ratios`` | s p, p, and sum s, of density ratios s above 0 |
-| ``input-ratios`` | S p, p, S, of density ratios of inputs to a power |
-| ``entropy`` | w p, w, of w = exp(-H(p) / T) |
-| ``certainty`` | s z, s, of certainties s and logits z |
-| ``densities`` | w p, of w = exp(T l) of log-densities l, T l cut at ±14 |
-| ``selected`` | p on the rows that it speaks for, p, and a mark on these rows |
+| ``ratios`` | s p, p, and sum s, for density ratios s above 0 |
+| ``input-ratios`` | S p, p, S, for density ratios S of inputs to a power |
+| ``entropy`` | w p, w, for w = exp(-H(p) / T) |
+| ``certainty`` | s z, s, for certainties s and logits z |
+| ``densities`` | w p, for w = exp(T l) of log-densities l, T l cut at ±14 |
+| ``selected`` | p on its selected rows, p, and a mask of these rows |
 """
 
 from __future__ import annotations
@@ -53,23 +53,23 @@ from consilience.core.validation.arrays import Array
 from consilience.methods.comparison_rules.scores import Certainties, Selection
 
 _REACH: Mapping[OutputKind, float] = {"probabilities": 1.001, "logits": 2.0**15, "values": 2.0**31}
-"""Largest output of a kind that is added up; beyond it a party refuses."""
+"""Largest summable output of each kind; a party refuses to sum larger ones."""
 
 _ROWS, _LARGE = 2.0**31, 2.0**37
 """Largest number of rows, and of rows times a value."""
 
 _CUT = 14.0
-"""Largest |T l| of log-densities l that weigh by exp(T l): integers of 64 bits hold no more decades."""
+"""Largest |T l| of log-densities l with weights exp(T l); 64-bit integers cannot represent a larger range."""
 
 LEAST_TEMPERATURE = 0.2
-"""Least temperature of weights by entropy: below it the weights of all but the surest party vanish."""
+"""Smallest temperature of entropy weights; below it only the most confident party has a notable weight."""
 
 MOST_TEMPERATURE = 1.0
-"""Largest temperature of weights by density, that of ``uwa``."""
+"""Largest temperature of density weights, as in ``uwa``."""
 
 Parts = Sequence[Array]
 Made = tuple[Array, Array | None]
-"""A teacher, shape ``(N, K)``, and a mask of the rows that are taught; ``None`` for all."""
+"""Teacher, shape ``(N, K)``, and mask of the rows to distil on; ``None`` for all."""
 
 
 @dataclass(frozen=True)
@@ -77,9 +77,9 @@ class SumForm:
     """Form of a rule as a sum.
 
     Attributes:
-        arrays: axes of each array, ``"NK"``, ``"N"`` or ``""`` for a number, and its largest number.
-        terms: makes a party's arrays of the stack of its own replies.
-        teacher: makes the teacher of the arrays' sums over parties, and of the number of parties.
+        arrays: axes of each array, ``"NK"``, ``"N"`` or ``""`` for a number, and its largest absolute value.
+        terms: computes a party's arrays from the stack of its replies.
+        teacher: computes the teacher from the sums of the arrays over parties and the number of parties.
     """
 
     arrays: tuple[tuple[str, float], ...]
@@ -87,7 +87,7 @@ class SumForm:
     teacher: Callable[[Parts, int], Made]
 
     def shapes(self, rows: int, outputs: int) -> list[tuple[int, ...]]:
-        """List the arrays' shapes for so many public rows and outputs."""
+        """List the shapes of the arrays for a number of public rows and outputs."""
         size = {"N": rows, "K": outputs}
         return [tuple(size[axis] for axis in axes) for axes, _ in self.arrays]
 
@@ -95,7 +95,7 @@ class SumForm:
         """Compute a party's integers modulo 2^64, shape ``(n,)``, uint64.
 
         Raises:
-            KnowledgeRefused: a number is beyond the largest.
+            KnowledgeRefused: a number exceeds the largest allowed value.
         """
         parts = []
         for values, (_, most) in zip(self.terms(stack), self.arrays, strict=True):
@@ -105,12 +105,15 @@ class SumForm:
         return np.concatenate(parts).view(np.uint64)
 
     def made(self, total: Array, parties: int, agreement: Agreement) -> Made:
-        """Make the teacher of the sum of the parties' integers.
+        """Compute the teacher from the sum of the parties' integers.
 
         Args:
-            total: shape ``(n,)``, uint64.
-            parties: their number.
-            agreement: what they agreed on.
+            total: the sum, shape ``(n,)``, uint64.
+            parties: number of parties.
+            agreement: agreement of the parties.
+
+        Returns:
+            The teacher, shape ``(N, K)``, and a mask of the rows to distil on; ``None`` for all.
         """
         shapes, start = self.shapes(agreement.rows, agreement.outputs), 0
         parts = []
@@ -122,31 +125,34 @@ class SumForm:
 
 
 def bits_for(most: float) -> int:
-    """Compute the bits after the point of numbers up to a largest one, in sums over 100 parties."""
+    """Return the number of fractional bits for numbers up to ``most``, in sums over at most 100 parties."""
     return min(40, 62 - 7 - math.ceil(math.log2(most)))
 
 
 @dataclass(frozen=True)
 class SummedRule(Aggregator):
-    """A rule that is handed a sum in place of replies.
+    """Aggregation rule that takes a sum in place of replies.
 
     Attributes:
-        form: of the rule.
-        agreement: what the parties agreed on.
+        form: form of the rule as a sum.
+        agreement: agreement of the parties.
     """
 
     form: SumForm = field(kw_only=True)
     agreement: Agreement = field(kw_only=True)
 
     def __call__(self, replies: Replies, memory: Mapping[str, Any] | None = None) -> Teacher:
-        """Make the teacher of the sum that every reply holds.
+        """Compute the teacher from the sum in the replies.
 
         Args:
-            replies: those of a round.
-            memory: of the round before, which a sum has none of.
+            replies: replies of a round; each holds the sum.
+            memory: ignored; rules on sums have no memory.
+
+        Returns:
+            The teacher; all parties have equal shares in it.
 
         Raises:
-            RunFailed: it is of no answers, such as probabilities that do not sum to 1.
+            RunFailed: the sum is not one of valid answers, for example if probabilities do not sum to 1.
         """
         total, m = replies.of(Sum)[0], len(replies)
         with np.errstate(divide="ignore", invalid="ignore"):
@@ -163,15 +169,15 @@ class SummedRule(Aggregator):
 
 
 def form_named(name: str, settings: Mapping[str, float], outputs: OutputKind) -> SumForm:
-    """Make a form by its name, to compute a party's terms by.
+    """Return a form by its name, to compute a party's terms.
 
     Args:
-        name: of the table above.
-        settings: of the rule.
-        outputs: that the rule reads.
+        name: name of the form in the table above.
+        settings: settings of the rule.
+        outputs: kind of outputs that the rule reads.
 
     Raises:
-        KnowledgeRefused: there is none of that name, or it has other settings.
+        KnowledgeRefused: there is no form of that name with these settings.
     """
     try:
         return _FORMS[name](Aggregator(name, plain_mean, outputs), **settings)
@@ -182,7 +188,7 @@ def form_named(name: str, settings: Mapping[str, float], outputs: OutputKind) ->
 
 
 def form_of(rule: Aggregator) -> tuple[str, Mapping[str, float]] | None:
-    """Give the name of a rule's form and its settings; ``None`` for a rule that is no sum or screened."""
+    """Return the name and settings of a rule's form; ``None`` if it has no form or is guarded."""
     if rule.screen is not None:
         return None
     if rule.summed is not None or not rule.linear:
@@ -191,7 +197,7 @@ def form_of(rule: Aggregator) -> tuple[str, Mapping[str, float]] | None:
 
 
 def summed_rule(rule: Aggregator, agreement: Agreement) -> SummedRule:
-    """Make a rule that is handed sums, of one that has a form."""
+    """Convert a rule to its version on sums; the rule must have a form."""
     found = form_of(rule)
     assert found is not None
     form = _FORMS[found[0]](rule, **found[1])
@@ -221,11 +227,11 @@ def _near(stack: Stack) -> Array:
 
 
 def _by_entropy(rule: Aggregator, temperature: float) -> SumForm:
-    """Make the form of weights by entropy.
+    """Create the form of entropy weights.
 
     Raises:
-        KnowledgeRefused: with the temperature, a sum would tell the answers of the surest party alone; or
-            outputs are no probabilities, which alone have an entropy.
+        KnowledgeRefused: the temperature is so low that a sum would reveal the answers of the most confident
+            party; or the outputs are not probabilities.
     """
     if rule.outputs != "probabilities":
         raise KnowledgeRefused(f"entropies of {rule.outputs}")
@@ -241,10 +247,10 @@ def _by_entropy(rule: Aggregator, temperature: float) -> SumForm:
 
 
 def _of_densities(rule: Aggregator, temperature: float) -> SumForm:
-    """Make the form of weights by density.
+    """Create the form of density weights.
 
     Raises:
-        KnowledgeRefused: with the temperature, a sum would tell the answers of one party alone.
+        KnowledgeRefused: with this temperature a sum would reveal the answers of one party.
     """
     # Beyond 1 most T l are cut at one of the ends, and one party's weight is 12 decades above the others';
     # below 0 it is that of the party that knows a row least.

@@ -1,11 +1,11 @@
-"""Secure aggregation at a party: its end of Bonawitz et al. 2017, as a state machine.
+"""Secure aggregation at a party: the client side of Bonawitz et al. 2017, as a state machine.
 
-Every party adds to its input a mask for itself and one with each other party; those
-with others cancel in the sum. Parties share the secrets behind their masks with all others, so that the sum
-can be opened where some have dropped out: of a party whose input arrived the mask for itself, of one that
-dropped the masks with others, never both.
+Every party adds to its input a self-mask and one pairwise mask with each other party; pairwise masks cancel
+in the sum. Parties secret-share the keys of their masks, so that the sum can be opened after dropouts. The
+other parties reveal the self-mask of a party whose input arrived, or the pairwise masks of a dropped party,
+but never both for the same party.
 
-    0  domain: the federation, the question, a number of the attempt, t of the n parties that are enough
+    0  domain: the federation, the question, a number of the attempt, the threshold t of n parties
     1  keys      u: X25519 keys c_u and s_u, a seed b_u; sends the public keys and SHA-256(b_u), signed
     2  shares    u, given the keys of all U1: t-of-n shares of b_u and s_u, sealed for each v by c_u and c_v
     3  input     u, given its sealed shares by U2:
@@ -13,41 +13,43 @@ dropped the masks with others, never both.
     4  opening   u, given the names U3 whose input arrived: of v in U3 its share of b_v, else that of s_v
     5  coordinator: sum_{U3} x = sum_{U3} y - PRG(b) ± PRG(k) of the dropped (:func:`.open_sum`)
 
-Fewer than t parties that join hands with the coordinator learn the sum of the others; t or more learn every
-input. With :func:`.least_threshold` a coordinator that tells some parties that u dropped, and others that it
-did not, gets too few shares of one kind, unless a third of the parties help it.
+If fewer than t parties collude with the coordinator, they learn only the sum of the others; t or more learn
+every input. A malicious coordinator may report u as dropped to some parties, and as present to the others.
+With :func:`.least_threshold` it then gets too few shares of one kind, unless a third of the parties collude
+with it.
 
-Two sums that differ by one party tell its input, and so, nearly, do sums of two rounds: models change little
-between them if the coordinator wants it. Three rules prevent that.
+Two sums that differ by one party reveal the input of that party. Sums of two rounds nearly do the same,
+because a coordinator can keep models almost unchanged between them. Three rules prevent this.
 
-    - **One set.** n are the parties that agreed when they joined, however few of them a coordinator asks. A
-      party that has opened a sum of answers opens all later ones over the same parties, in whatever round,
-      run, attempt and state of its model. Any two sets of t parties have more than a third of all
-      in common, who would have to open both.
-    - **One rule.** All these sums are of one rule with its settings, such as one temperature of ``entropy``.
-      Sums of several rules over one set are symmetric functions of the parties' answers: six temperatures
-      give equations that have the answers of six parties for a solution.
-    - **One history.** Each party's keys state a digest of all that its model depends on and that the
-      coordinator chose: the agreement, and every task since that changes models. A party shares its secrets
-      with parties of the same digest alone. Else a coordinator changes the model of one party and leaves the
-      others' as they are, and the difference of two sums over one set tells that party's answers. With a
-      roster the digest is signed.
+    - **One set.** n is the number of parties that agreed when they joined, however few of them a coordinator
+      queries. After a party has opened a sum of answers, it opens later sums only over the same parties, in
+      any round, run, attempt and state of its model. Any two sets of t parties have more than a third of all
+      parties in common, and these would have to open both sums.
+    - **One rule.** All these sums use one rule with its settings, such as one temperature of ``entropy``.
+      Sums of several rules over one set are symmetric functions of the parties' answers. For example, six
+      temperatures give equations whose solution is the answers of six parties.
+    - **One history.** The keys of each party contain a digest of the coordinator's choices that affect its
+      model: the agreement, and every later task that changes models. A party shares its secrets only with
+      parties of the same digest. Otherwise a coordinator could change the model of one party only, and the
+      difference of two sums over one set would reveal that party's answers. With a roster the digest is
+      signed.
 
-The record of the set and the rule outlives runs. It belongs to the roster: if the party's engineer changes a
-line of it, the record of the new roster begins. Answers with noise enough by itself are not bound; an input
-with a part of the parties' noise is in one sum alone. The state of a model plays no part: a coordinator makes
-another state at will, as by a weight of private rows that differs in the sixth digit.
+The record of the set and the rule persists across runs. It belongs to the roster: if the party's engineer
+changes a line of the roster, a new record begins. Answers whose noise suffices alone are exempt; an input
+with a part of shared noise may be in one sum only. The state of a model does not matter, because a
+coordinator can always cause a slightly different state, for example by changing the sixth digit of the
+private-row weight.
 
-What remains is the sum itself. The difference of two sums over one set is the sum of the changes of all
-parties. If all models but one stay as they are, such as frozen ones, or models that refit next to a network
-that trains on, it is the change of that one's answers, and nothing but noise bounds what it tells.
+The sums themselves remain a leak. The difference of two sums over one set is the sum of the changes of all
+parties. If all models but one stay unchanged (for example frozen models, or models that refit while one
+network trains further), it is the change of that party's answers, and only noise can limit the leak.
 
 Deviations
-    - Shares are unsealed, and so authenticated, in line 3 and not in line 4: no party could have sealed
-      shares for this attempt with keys of an earlier one that a coordinator repeats.
-    - b_u is committed to, so that a wrong share is noticed in the sum.
-    - The question is part of every key: of parties that were asked different questions no sum comes out.
-    - The paper's further step against active coordinators, signatures of U3, is left out for the threshold.
+    - Shares are decrypted, and so authenticated, in line 3 and not in line 4. A coordinator could repeat keys
+      of an earlier attempt, but no party can have encrypted shares for the present attempt with them.
+    - b_u is committed to, so that the coordinator detects a wrong share in the sum.
+    - The question is part of every key, so that parties with different questions produce no valid sum.
+    - The threshold replaces the paper's further step against active coordinators, the signatures of U3.
 
 Source:
     Bonawitz et al. 2017, "Practical secure aggregation for privacy-preserving machine learning", figure 4.
@@ -87,16 +89,16 @@ T = TypeVar("T")
 
 
 class SumMember:
-    """A party's end of secure sums, one at a time.
+    """Member of secure sums at a party, for one sum at a time.
 
-    It answers every step of an attempt once, and the same question with the same bytes. Its state can be
-    written after every step and read in another process.
+    It answers every step of an attempt once, and repeats the same bytes for a repeated question. Its state
+    can be saved after every step and loaded in another process.
 
     Args:
-        name: of the party.
-        identity: private key by which the others know it, in OpenSSH's form; empty for none.
-        roster: name to public key of every other party that may take part, as lines of OpenSSH; ``None``
-            where keys are taken from the coordinator, which could then put itself between all parties.
+        name: name of the party.
+        identity: private identity key of the party, in OpenSSH format; empty for none.
+        roster: maps the names of all other parties that may take part to their public keys, as OpenSSH lines.
+            ``None`` accepts keys from the coordinator, which could then act as a man in the middle.
     """
 
     in_checkpoints = False  # no restoring brings an earlier attempt back
@@ -107,35 +109,34 @@ class SumMember:
         self.name, self.identity, self.roster = name, identity, roster
         self.state = SumState()
         self.summing: tuple[float, int] | None = None
-        """While a reply goes into a sum: the variance of each party's noise that was asked for, in steps of
-        the grid, and the fewest parties that open the sum."""
+        """Noise variance of each party, in grid steps, and threshold; set only while a reply is masked."""
 
     def to_bytes(self) -> bytes:
         """Write the state, with all its secrets."""
         return encode([self.state])
 
     def joined(self) -> None:
-        """Forget the attempt: the party has joined anew."""
+        """Discard the attempt, because the party has joined a federation again."""
         self.abandon()
 
     def read(self, data: bytes | None, *, only: bool = False) -> None:
-        """Take up a state that :meth:`to_bytes` wrote; without one, the sum that the party is in is over."""
+        """Load a state from :meth:`to_bytes`; ``None`` ends the current sum."""
         if data is None:
             self.abandon()
         else:
             (self.state,) = decode(data)
 
     def abandon(self) -> None:
-        """Forget the attempt and its secrets; sums that were opened stay known."""
+        """Discard the attempt and its secrets; the record of opened sums remains."""
         self.state = self._recorded()
 
     @property
     def bound(self) -> tuple[str, ...]:
-        """Names of the parties that all its sums of answers are over; empty before the first."""
+        """Names of the parties of all its sums of answers; empty before the first."""
         return self.state.sets.get(roster_digest(self.name, self.roster), ())
 
     def _recorded(self) -> SumState:
-        """Give a state of no attempt, with the record of all."""
+        """Return a state without an attempt, with the record of all sums."""
         state = self.state
         return SumState(opened=state.opened, sets=state.sets, rules=state.rules)
 
@@ -150,23 +151,24 @@ class SumMember:
         history: str = "",
         noisy: bool = False,
     ) -> SumKeys:
-        """Answer step 1: begin an attempt, and leave the one before.
+        """Answer step 1: begin an attempt, and discard the previous one.
 
         Args:
-            domain: names the attempt.
-            threshold: fewest parties that open the sum.
+            domain: identifier of the attempt.
+            threshold: minimum number of parties that open the sum.
             question: digest of the question, without the round.
             among: names of the parties that agreed to be in sums together, sorted.
             round: the round.
-            history: digest of all that its answers depend on and that the coordinator chose.
-            noisy: whether its inputs have noise that bounds what any sums tell, so that it is bound to no set
-                of parties.
+            history: digest of the coordinator's choices that affect the party's answers.
+            noisy: whether the party's inputs have noise that limits the leak of any sums; the party is then
+                not bound to a set of parties.
 
         Returns:
-            Its public keys, the digest and the parties that it is bound to, signed.
+            Its public keys, with the digest and the fixed set of parties, signed.
 
         Raises:
-            KnowledgeRefused: it is not among them, they are too few, or so few would open their sum.
+            KnowledgeRefused: the party is not in ``among``, there are too few parties, or the threshold is
+                too low.
         """
         if self.name not in among:
             raise KnowledgeRefused(
@@ -210,10 +212,10 @@ class SumMember:
         return self._once("keys", domain, reply)
 
     def share(self, keys: Sequence[SumKeys]) -> SealedShares:
-        """Answer step 2: share the two secrets with all parties, given the keys of all by name.
+        """Answer step 2: given the keys of all parties by name, share the two secrets with them.
 
         Raises:
-            KnowledgeRefused: the parties are not ones that it would be in a sum with.
+            KnowledgeRefused: the party does not accept a sum with these parties.
         """
 
         def reply() -> SealedShares:
@@ -245,22 +247,22 @@ class SumMember:
         rule: str = "",
         history: str = "",
     ) -> T:
-        """Answer step 3: take the shares of others, and give the input under masks.
+        """Answer step 3: decrypt the shares of other parties, and return the masked input.
 
         Args:
-            shared: the shares that the parties that take part sealed, its own among them, by name.
+            shared: encrypted shares of all participating parties, including this one, by name.
             question: digest of the question.
-            reply: makes the reply, given the masks, and its kind (:attr:`.SumState.kind`).
+            reply: computes the reply from the masks, and its kind (:attr:`.SumState.kind`).
             round: the round.
-            rule: digest of the rule that the question is of, without what changes from round to round.
-            history: digest of all that its answers depend on now and that the coordinator chose.
+            rule: digest of the question's rule, without the parts that change from round to round.
+            history: digest of the coordinator's choices up to now that affect the party's answers.
 
         Returns:
             The reply.
 
         Raises:
-            KnowledgeRefused: it is not the question that was announced, its model may have changed since it
-                gave its keys, or shares are wrong or too few.
+            KnowledgeRefused: the question differs from the announced one, the party's model may have changed
+                since it sent its keys, or shares are wrong or too few.
         """
 
         def answer() -> T:
@@ -295,15 +297,15 @@ class SumMember:
         return self._once("input", question.encode() + encode(shared), answer)
 
     def reveal(self, survivors: Sequence[str], *, round: int) -> SumOpening:
-        """Answer step 4: hand out shares of what opens the sum of some parties; the secrets are then gone.
+        """Answer step 4: reveal the shares that open the sum of some parties, and delete the secrets.
 
         Args:
             survivors: names of the parties whose input is in the sum, sorted.
             round: the round.
 
         Raises:
-            KnowledgeRefused: the sum would be of too few parties or of others than those before, or another
-                sum of the same noise was opened.
+            KnowledgeRefused: the sum has too few parties or other parties than earlier sums, or the party has
+                already opened another sum with the same noise.
         """
         state = self.state
         said = repr(list(survivors)).encode()
@@ -341,7 +343,7 @@ class SumMember:
         return self._once("opening", said, reply)
 
     def _once(self, step: str, question: bytes, reply: Callable[[], T]) -> T:
-        """Give the reply to a step's first question; the same bytes again where it comes again."""
+        """Compute the reply to a step's first question, or repeat its bytes for the same question."""
         if not self.state.domain.size:
             raise KnowledgeRefused("it is in no sum", mend="Begin another attempt.")
         digest = hashlib.sha256(question).digest()
@@ -385,12 +387,12 @@ class SumMember:
                 raise KnowledgeRefused(f"keys that party {one.party!r} did not sign")
 
     def _own_keys(self) -> SumKeys:
-        """Read the keys that it gave in this attempt."""
+        """Return the party's public keys of this attempt."""
         own: SumKeys = decode(self.state.given["keys"][KEY:].tobytes())[0]
         return own
 
     def _check_set(self, bound: Sequence[str], names: Sequence[str]) -> None:
-        """Raise ``KnowledgeRefused`` unless a sum is over the parties that all before were over, if any."""
+        """Raise ``KnowledgeRefused`` unless a sum has the same parties as all sums before, if any."""
         if bound and list(names) != list(bound):
             raise KnowledgeRefused(
                 f"its sums are over {', '.join(bound)}: a sum of other parties and those before would tell "
@@ -400,7 +402,7 @@ class SumMember:
             )
 
     def _check_rule(self, rule: str) -> None:
-        """Raise ``KnowledgeRefused`` unless a sum is of the rule that all before were of, if any."""
+        """Raise ``KnowledgeRefused`` unless a sum has the same rule as all sums before, if any."""
         if self.state.rules.get(roster_digest(self.name, self.roster), rule) != rule:
             raise KnowledgeRefused(
                 "its sums are of another rule: sums of a few rules, such as of several temperatures, are "
@@ -410,7 +412,7 @@ class SumMember:
             )
 
     def _check_roster(self, among: Sequence[str], threshold: int) -> None:
-        """Raise ``KnowledgeRefused`` unless the parties of a sum are on the roster, and enough of it."""
+        """Raise ``KnowledgeRefused`` unless the roster lists all parties and the threshold fits it."""
         if self.roster is None:
             return
         known = {*self.roster, self.name}

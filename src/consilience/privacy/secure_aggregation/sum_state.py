@@ -21,27 +21,26 @@ def as_bytes(data: bytes = b"") -> Array:
 
 @message
 class SumState:
-    """State of a party in a sum; ``opened``, ``sets`` and ``rules`` outlive the attempt, and all else is
-    forgotten with it.
+    """State of a party in a secure sum; only ``opened``, ``sets`` and ``rules`` remain after the attempt.
 
     Attributes:
-        domain: names the attempt, uint8 as all arrays here; of length 0 for none.
-        threshold: fewest parties that open the sum.
+        domain: identifier of the attempt, uint8 as all arrays here; of length 0 for none.
+        threshold: minimum number of parties that open the sum.
         question: digest of the question, without the round.
         among: names of the parties that agreed to be in sums together, sorted.
-        private: private keys for sealing and for masking, and the seed of the own mask, shape ``(3, 32)``.
-        keys: of all parties that take part, by name.
-        senders: names of the parties whose shares it has, its own among them.
+        private: private keys for sealing and for masking, and the seed of the self-mask, shape ``(3, 32)``.
+        keys: keys of all participating parties, by name.
+        senders: names of the parties whose shares this party has, including itself.
         shares: two shares of each, shape ``(n, 66)``.
-        given: step to the digest of its question, 32 bytes, followed by the reply.
-        kind: :data:`~consilience.privacy.secure_aggregation.messages.ANSWERS`; or a digest of an input that
-            has a part of the parties' noise; or empty, if the input has noise enough by itself.
-        rule: digest of the rule that its input is of.
-        opened: digest of an input with a part of the noise to the digest of the question and of the survivors
-            that its sum was opened for.
-        sets: digest of the party's roster (:func:`roster_digest`) to the names of the parties that all its
-            sums of answers are over, from the first one on.
-        rules: digest of the party's roster to a digest of the rule that all these sums are of.
+        given: maps a step to the digest of its question, 32 bytes, followed by the reply.
+        kind: :data:`~consilience.privacy.secure_aggregation.messages.ANSWERS`; or a digest of an input with a
+            part of shared noise; or empty, if the noise of the input suffices alone.
+        rule: digest of the rule of its input.
+        opened: maps the digest of an input with shared noise to the digest of the question and of the
+            survivors of its opened sum.
+        sets: maps the digest of the party's roster (:func:`roster_digest`) to the names of the parties of all
+            its sums of answers.
+        rules: maps the digest of the party's roster to the digest of the rule of all these sums.
     """
 
     domain: Array = field(default_factory=as_bytes)
@@ -63,12 +62,12 @@ class SumState:
 def roster_digest(name: str, roster: Mapping[str, str] | None) -> str:
     """Compute a digest of the other parties on a roster and of their keys; empty for no roster.
 
-    Any change of a line makes another roster, a comment behind a key too, so that the party's engineer can
-    begin another record with the same parties and keys.
+    Any change of a line makes another roster, including a change of the comment after a key. The party's
+    engineer can therefore begin another record with the same parties and keys.
 
     Args:
-        name: of the party itself, which is left out.
-        roster: name to public key, as lines of OpenSSH.
+        name: name of the party itself, which is excluded.
+        roster: maps names to public keys, as lines of OpenSSH.
 
     Returns:
         SHA-256 in hexadecimal digits.

@@ -1,7 +1,7 @@
-"""Tasks of the four steps of a secure sum: keys, shares, the input under masks, and the opening.
+"""Tasks of the four steps of a secure sum: keys, shares, the masked input, and the opening.
 
-What is summed up are replies to other tasks. They pass the door out like any others, with the party's limits
-and its privacy, and then leave as one array of masked integers
+The sum adds up replies to other tasks. These replies pass the party's outbox like all others, with its limits
+and its privacy stage, and the party then sends them as one array of masked integers
 (:mod:`consilience.privacy.secure_aggregation.secure_sum`).
 """
 
@@ -39,13 +39,13 @@ from consilience.privacy.secure_aggregation.party import member_of
 from consilience.privacy.secure_aggregation.rules_as_sums import bits_for, form_named
 
 CLASS_SUMS = "class-sums"
-"""Form of a sum of class sums, which are integers as they are; the others are those of rules."""
+"""Form of a sum of class sums, which are already integers; the other forms are those of rules."""
 
 PARAMETERS: Mapping[str, tuple[float, float]] = {
     "parameters": (2.0**15, 1),
     "rows": (2.0**31, 2.0**31),
 }
-"""Forms of a sum of trained parameters x: x and 1, or n x and n for n rows; and their largest numbers."""
+"""Forms of a sum of trained parameters x (x and 1, or n x and n for n rows), with their largest values."""
 
 _ERRORS: dict[str, type[ConsilienceError]] = {
     "invalid": InvalidInput,
@@ -56,14 +56,14 @@ _ERRORS: dict[str, type[ConsilienceError]] = {
 
 @message
 class SumQuestion:
-    """Question whose answers are summed up.
+    """Tasks whose replies are summed.
 
     Attributes:
-        tasks: predictions and the scores that a rule needs, or class sums.
-        form: of the sum (:mod:`consilience.privacy.secure_aggregation.rules_as_sums`).
-        settings: of the form.
-        variance: of the noise that each party adds to its class sums, in steps of their grid; 0 for none
-            beside its own.
+        tasks: predictions and the scores for a rule, or class sums, or parameters.
+        form: form of the sum (:mod:`consilience.privacy.secure_aggregation.rules_as_sums`).
+        settings: settings of the form.
+        variance: variance of the shared noise that each party adds to its class sums, in steps of their grid;
+            0 for no shared noise.
     """
 
     tasks: tuple[Task, ...]
@@ -87,18 +87,18 @@ class SumQuestion:
 
     @property
     def digest(self) -> str:
-        """Digest by which both ends know the question, in whatever round it is asked."""
+        """Digest of the question, the same in every round."""
         form = json.dumps([self.form, dict(self.settings), self.variance]).encode()
         return hashlib.sha256(form + encode([_in_no_round(one) for one in self.tasks])).hexdigest()
 
     @property
     def rule(self) -> str:
-        """Digest of the rule that the question is of: the form of parameters, else the whole question."""
+        """Digest of the question's rule: for parameters the task and form, else the whole question."""
         first = self.tasks[0]
         return type(first).__name__ + self.form if first.summed == "parameters" else self.digest
 
     def length(self, agreement: Agreement) -> int:
-        """Count the integers that a party adds."""
+        """Return the number of integers in a party's input."""
         first: Any = self.tasks[0]
         if first.summed != "predictions":
             return summed_entries(first, agreement)
@@ -106,10 +106,10 @@ class SumQuestion:
         return sum(math.prod(one) for one in form.shapes(agreement.rows, agreement.outputs))
 
     def answer(self, party: PartyView) -> tuple[Array, ClassSums | None]:
-        """Compute the integers that a party adds, shape ``(n,)``, uint64, and what it guarantees of them.
+        """Compute a party's integers, shape ``(n,)``, uint64, and its declared guarantee for class sums.
 
         Raises:
-            InvalidInput: the party has no rows of its own to compute a score of.
+            InvalidInput: the party has no private rows for a score.
         """
         outcome = answer(party, self.tasks)
         if isinstance(outcome, Failure):
@@ -133,16 +133,16 @@ class SumQuestion:
 
 
 def summed_entries(task: Any, agreement: Agreement) -> int:
-    """Count the integers that a party adds for class sums, or for parameters and their weight."""
+    """Return the number of integers in a party's input, for class sums or for parameters and their weight."""
     entries: int = task.entries(agreement)
     return entries
 
 
 def _parameters(given: Any, form: str) -> Array:
-    """Integers modulo 2^64 that trained parameters and their weight are added up as.
+    """Convert trained parameters and their weight to integers modulo 2^64.
 
     Raises:
-        KnowledgeRefused: a number is beyond the largest.
+        KnowledgeRefused: a number exceeds the largest allowed value.
     """
     weight = given.rows if form == "rows" else 1
     values = np.float64(weight) * given.values
@@ -154,14 +154,14 @@ def _parameters(given: Any, form: str) -> Array:
 
 
 def mean_of(total: Array, form: str) -> Array:
-    """Compute the mean of the parties' parameters, shape ``(size,)``, of the sum of their integers.
+    """Compute the mean of the parties' parameters, shape ``(size,)``, from the sum of their integers.
 
     Args:
-        total: shape ``(size + 1,)``, uint64.
-        form: of :data:`PARAMETERS`.
+        total: the sum, shape ``(size + 1,)``, uint64.
+        form: a form in :data:`PARAMETERS`.
 
     Raises:
-        RunFailed: they have no weight.
+        RunFailed: the total weight is less than 1.
     """
     *_, weight = steps = total.view(np.int64)
     if weight < 1:
@@ -170,7 +170,7 @@ def mean_of(total: Array, form: str) -> Array:
 
 
 def _in_no_round(task: Any) -> Task:
-    """Give a task as it is asked in every round."""
+    """Return a task with its round set to 0."""
     asked: Task = replace(task, round=0)
     return asked
 
@@ -200,7 +200,7 @@ class OpenSum(
 
     @property
     def domain(self) -> bytes:
-        """Name of the attempt, which all its keys are derived with."""
+        """Identifier of the attempt, used in the derivation of all its keys."""
         named = f"{self.question} {self.attempt} {self.threshold}"
         return hashlib.sha256(named.encode()).digest()
 
@@ -231,7 +231,7 @@ class ShareSecrets(
     """Share the secrets of your masks with the parties of these keys.
 
     Attributes:
-        keys: of all parties that take part, by name.
+        keys: keys of all participating parties, by name.
     """
 
     round: int
@@ -255,7 +255,7 @@ class SumMasked(
     """Answer a question with your input to the sum, under masks.
 
     Attributes:
-        shared: what the parties sealed for one another, by name.
+        shared: encrypted shares of all parties for one another, by name.
         asked: the question.
     """
 
@@ -308,11 +308,11 @@ class SumTrained(
     exposure="nothing",
     limits=(),
 ):
-    """Answer a question that has you train first."""
+    """Train, then answer a question with your input to the sum, under masks."""
 
     @property
     def remembered(self) -> bool:
-        """No: the history records the training when it begins, and the others' shares are no part of it."""
+        """False, because the history records the training task itself and excludes other parties' shares."""
         return False
 
 
@@ -330,7 +330,7 @@ class OpenMasks(
 
     Attributes:
         survivors: names of the parties whose input arrived, sorted.
-        sharing: number of the parties that had shared their secrets.
+        sharing: number of the parties with shared secrets.
     """
 
     round: int
@@ -338,5 +338,5 @@ class OpenMasks(
     sharing: int
 
     def run(self, party: PartyView) -> SumOpening:
-        """Hand out shares, once and for one set of parties."""
+        """Reveal shares, once and for one set of parties."""
         return member_of(party).reveal(self.survivors, round=self.round)
