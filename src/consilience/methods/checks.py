@@ -1,4 +1,4 @@
-"""Protocols of the methods, with example parties that they can run on."""
+"""Test cases for the protocols of this package: each protocol with suitable example parties."""
 
 from __future__ import annotations
 

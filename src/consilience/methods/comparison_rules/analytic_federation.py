@@ -1,4 +1,4 @@
-"""The exact pooled ridge regression, whatever the split, as the teacher of every party's model.
+"""Distil the ridge regression of all parties' pooled rows, which is exact for every split of the rows (AFL).
 
 He et al. 2025 (AFL, CVPR); Fanì, Camoriano, Caputo & Ciccone 2024 (Fed3R, ICML).
 
@@ -7,17 +7,19 @@ He et al. 2025 (AFL, CVPR); Fanì, Camoriano, Caputo & Ciccone 2024 (Fed3R, ICML
     3  for round t = 1, 2, … do
          every client c: train f_c on its private data and on { (x, Wᵀ phi(x)) } for every public x
 
-Legend: phi features that nobody trains, y_i a one-hot label or values, f_c the party's learner, λ ``ridge``.
+Legend: phi fixed (untrained) features, y_i a one-hot label or values, f_c the party's learner, λ ``ridge``.
 
 Deviations
-    - phi is a pretrained network's in the papers; here it is the space that all parties share
-      (:mod:`consilience.core.numerics.feature_space`), or an encoder's where one was agreed on, with a
-      constant. Of texts without an encoder it is the public rows' principal directions.
-    - The papers' result is the linear model W itself, the same for all. Here it is the teacher, and parties
-      keep models of any kind (line 3 is not theirs). Answers for classes are put on the simplex.
-    - Moments are sent once. The teacher of a round is made of those of the parties that take part in it.
-    - AFL solves client by client and takes its λ off again at the end; the sum is the same.
-    - Rows of small classes can be read off B_c: for simulations, as :func:`.density_ratio` is.
+    - In the papers, phi is the output of a pretrained network. Here phi is the feature space that all parties
+      share (:mod:`consilience.core.numerics.feature_space`), or the agreed encoder if there is one, with a
+      constant. For texts without an encoder, phi is the projection on the public rows' principal directions.
+    - The papers return the linear model W, the same for all clients. Here W is the teacher, and parties keep
+      models of any kind (line 3 is not in the papers). For classification, predictions of W are clipped at 0
+      and rescaled to sum to 1.
+    - Each party sends its moments once. A round's teacher uses the moments of the parties in that round.
+    - AFL solves client by client and removes its λ at the end; the sum is the same.
+    - B_c reveals the rows of small classes, so use this protocol in simulations only, like
+      :func:`.density_ratio`.
 """
 
 from __future__ import annotations
@@ -51,12 +53,12 @@ def analytic_federation(
     ridge: float = 1.0,
     alpha: float | None = None,
 ) -> Rounds:
-    """Parties learn from the ridge regression of all rows, which second moments make exactly.
+    """Distil the ridge regression of all parties' rows, computed exactly from second moments (AFL, Fed3R).
 
     Args:
-        rounds: number of rounds t; the teacher is the same in all of them, while nobody drops out.
-        ridge: λ > 0.
-        alpha: as of :func:`.ensemble_distillation`.
+        rounds: number of rounds t; the teacher stays the same as long as no party drops out.
+        ridge: regularisation strength λ > 0.
+        alpha: weight of the private targets, as in :func:`.ensemble_distillation`.
 
     Raises:
         InvalidInput: an option cannot work with these parties.
@@ -103,7 +105,7 @@ def analytic_federation(
 
 
 def _by_party(replies: Replies) -> dict[str, Array]:
-    """The moments that parties sent, by party in the order of their names."""
+    """Map each party to its moments, in the order of the parties' names."""
     return {moments.party: moments.values for moments in replies.of(Moments)}
 
 

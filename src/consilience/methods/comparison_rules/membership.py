@@ -1,4 +1,4 @@
-"""Public rows held against a party's own: certainty and odds that one is of its kind, and likeness."""
+"""Compare public rows with a party's private rows: certainty scores, log odds and subspace likeness."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ def certainties(
     regularization: float,
     noise: Callable[[Array, float], Array] | None = None,
 ) -> Array:
-    """Estimate how surely each public row is a private one, by a logistic regression that tells them apart.
+    """Estimate the probability that each public row is a private row, by logistic regression (FedAUX).
 
     ``s(x) = 1 / (1 + exp(-<w, h(x)>)) + 1e-8``, where w minimises
 
         ``(1/n) sum_i log(1 + exp(-y_i <w, h(x_i)>)) + (λ/2) |w|²``
 
     over the n private (y = 1) and public (y = −1) rows, and ``h(x) = (z, 1) / sqrt(2)`` with z the row
-    divided by the largest norm of a public row, and pulled back to norm 1 where it is longer. So ``|h| ≤ 1``
-    whatever the private rows are, and the constant is regularised too: w then moves by at most
-    ``Δ = 2 / (n λ)`` when one private row is replaced by another (Chaudhuri et al. 2011, Corollary 8).
+    divided by the largest norm of a public row and then clipped to norm 1. So ``|h| ≤ 1`` for all private
+    rows, and the constant is regularised too. Therefore w moves by at most ``Δ = 2 / (n λ)`` when one private
+    row is replaced by another (Chaudhuri et al. 2011, Corollary 8).
 
     Args:
         private: shape ``(n_private, k)``, coordinates of
@@ -66,13 +66,13 @@ def certainties(
 
 
 def _in_the_ball(rows: Array) -> Array:
-    """Rows of norm 1 at most, with a constant, divided by sqrt(2): h of :func:`certainties`."""
+    """Clip rows to norm 1, append a constant and divide by sqrt(2): h of :func:`certainties`."""
     norms = np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1.0)
     return np.asarray(np.hstack([rows / norms, np.ones((len(rows), 1))]) / np.sqrt(2))
 
 
 STRENGTHS = (0.1, 1.0, 10.0)
-"""Weights C of the losses against the regularisation that :func:`log_odds` chooses from."""
+"""Candidates of :func:`log_odds` for C, the weight of the losses relative to the regularisation."""
 
 
 def log_odds(
@@ -88,29 +88,31 @@ def log_odds(
 ) -> Array:
     """Estimate log odds of each group of own rows against reference rows, by one logistic regression.
 
-    It has a class for each group and one for the reference. With exact probabilities ``P(y | x) /
-    P(reference | x)`` is ``n_y p_y(x) / (N p_reference(x))``, how many of the n_y rows come on one of the N
-    reference rows at x.
+    The regression has one class per group and one class for the reference. If its probabilities are exact,
+    ``P(y | x) / P(reference | x)`` equals ``n_y p_y(x) / (N p_reference(x))``: the expected number of the n_y
+    rows per reference row at x.
 
-    Every reference row is judged by a regression that was trained on the other half of them, since one that
-    has seen a row knows on which side it is. Features are divided by the reference rows' root mean squared
-    length. The regularisation is the one of :data:`STRENGTHS` with the least log loss on held-out rows and on
-    half of the reference, where each side counts alike; where there are no held-out rows it is 1.
+    The reference is split into two halves. Each half is scored by a regression fitted on the other half,
+    because a regression separates its own training rows too well. Features are divided by the reference rows'
+    root mean squared length. The regularisation is the value of :data:`STRENGTHS` with the least log loss on
+    the held-out rows and on one half of the reference, with equal weight for both. Without held-out rows, it
+    is 1.
 
     Args:
         own: features of own rows, shape ``(n, d)``, dense or sparse.
-        codes: the group of each, from 0 to ``groups - 1``, shape ``(n,)``.
+        codes: group of each own row, from 0 to ``groups - 1``, shape ``(n,)``.
         reference: features of the reference, shape ``(N, d)``.
-        rng: draws the halves of the reference; the same at every party.
-        at: features of rows to judge in place of the reference, which then is trained on whole.
-        held_out: features and groups of own rows to choose the regularisation by; own rows as well in the
-            end.
-        groups: their number.
-        balanced: whether groups and reference weigh alike in the loss, which gives odds of densities,
-            ``p_y(x) / p_reference(x)``, instead.
+        rng: generator for the halves of the reference, with the same seed at every party.
+        at: features of rows to score instead of the reference; the regression is then fitted on the whole
+            reference.
+        held_out: features and groups of own rows that select the regularisation; the final regression is
+            fitted on them as well.
+        groups: number of groups.
+        balanced: give all classes equal weight in the loss, so that the odds are density ratios
+            ``p_y(x) / p_reference(x)``.
 
     Returns:
-        Shape ``(N, groups)``, or a row for each of ``at``; ``-inf`` for a group without rows.
+        Shape ``(N, groups)``, or ``(len(at), groups)`` if ``at`` is given; ``-inf`` for a group without rows.
     """
     half = rng.permutation(reference.shape[0]) % 2
     length = _root_mean_square(reference)
@@ -153,11 +155,14 @@ def log_odds(
 
 
 def rows_like(coordinates: Array, rng: np.random.Generator) -> Array:
-    """Draw as many rows from a mixture of Gaussians that was fitted to rows, shape ``(n, k)``.
+    """Draw n synthetic rows from a Gaussian mixture fitted to n rows.
 
     Args:
-        coordinates: the rows, shape ``(n, k)``, along few directions.
-        rng: begins the fit and draws.
+        coordinates: the rows to fit, shape ``(n, k)``, in few dimensions.
+        rng: generator that seeds the fit and the draws.
+
+    Returns:
+        The synthetic rows, shape ``(n, k)``.
     """
     from sklearn.mixture import GaussianMixture
 
@@ -174,7 +179,7 @@ def subspace_likeness(own: Any, public: Any, *, energy: float) -> Array:
     Args:
         own: shape ``(n, d)``, dense or sparse.
         public: shape ``(N, d)``.
-        energy: the subspace is the smallest that holds this share of the own rows' squared length, in (0, 1].
+        energy: share, in (0, 1], of the own rows' squared length that the smallest such subspace contains.
 
     Returns:
         Shape ``(N,)``, in [0, 1]; 0 of a row without length.

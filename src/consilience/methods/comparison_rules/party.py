@@ -1,4 +1,4 @@
-"""Scores of rivals' rules: how likely each public row is one of the party's own, and second moments.
+"""Compute a party's scores for the rules of other papers: membership of public rows, and second moments.
 
 Functions of a party's :class:`~consilience.core.party.row_scores.Scores`; each is computed once.
 """
@@ -20,14 +20,15 @@ from consilience.methods.comparison_rules.scores import LARGEST_LOG_ODDS
 
 
 def log_odds(scores: Scores, reference: str) -> Array:
-    """Compute the log odds that public rows are the party's own, both sides weighing alike.
+    """Compute the log odds that public rows are the party's own, with equal weight for both sides.
 
     Args:
-        scores: the party's.
-        reference: ``"public"`` rows, judged crosswise, or rows ``"generated"`` after them.
+        scores: the party's scores.
+        reference: ``"public"`` for the public rows, scored by cross-fitting, or ``"generated"`` for synthetic
+            rows drawn from a mixture fitted to the public rows.
 
     Returns:
-        Shape ``(n_public,)``, between those of the probabilities 1e-4 and 1 - 1e-4.
+        Shape ``(n_public,)``, clipped to the log odds of the probabilities 1e-4 and 1 - 1e-4.
     """
 
     def computed() -> Array:
@@ -116,7 +117,7 @@ def moments(scores: Scores) -> Array:
 
 
 def _generated(space: SharedSpace) -> Array:
-    """Rows drawn from what the public ones' coordinates look like, as many as these."""
+    """Draw synthetic rows from a mixture fitted to the public rows' coordinates, one for each public row."""
 
     def computed() -> Array:
         rng = stream(space.seed, "coordinator", 0, "generated rows")

@@ -1,28 +1,28 @@
-"""Fed-ET, FedAUX and Selective-FD: parties weighed, or left out, row by row.
+"""Aggregators that weight or exclude parties per public row: Fed-ET, FedAUX and Selective-FD.
 
 m parties, n public rows, K classes; ``z_c(x)`` is party c's row of logits and ``p_c(x)`` of probabilities.
 
 Deviations
-    - Fed-ET (Cho et al. 2022) trains a larger model at the server; here every party is taught. Its loss,
-      the cross-entropy to the consensus label plus λ KL(q ‖ model) with q the soft label of those who
-      disagree, has the gradient of ``1 + λ`` times the cross-entropy to ``(label + λ q) / (1 + λ)``: that is
-      the teacher. Rows weigh ``1 + λ`` there, and 1 here. Classes that tie for the label share it.
-    - FedAUX (Sattler et al. 2021) compares private and public rows in the features of a model that was
-      pre-trained on public rows, and starts the parties' models from it; here they are compared in the
-      principal directions of the space that all parties share
-      (:mod:`consilience.core.numerics.feature_space`), and models start as they like. One part of its public
-      rows is told from the private ones and another part is scored; here all are both. Its text regularises
-      the mean of the losses by λ = 0.01, as here, which its bound on the sensitivity needs; its published
-      code regularises their sum by it. It divides features by the largest norm of private and public rows;
-      here by that of the public ones, and the constant is regularised too, so that the bound holds.
-    - Selective-FD (Shao et al. 2024) compares densities of raw pixels with uniform noise; here the parties'
-      are compared with that of the public rows, in the same directions, because noise in many dimensions
-      is far from every row and tells classes apart badly; ``reference="uniform"`` is the paper's. There is
-      one estimate a party.
-    - Rows that nobody selects, or whose teacher is ambiguous, are left out of the distillation in
-      Selective-FD and here. Their row of the teacher is the mean over all parties, or over those who
-      selected it, for whoever looks at it and for a consensus step. The ambiguity above which a
-      teacher is not taught is this library's default.
+    - Fed-ET (Cho et al. 2022) trains a larger model at the server; here every party distils the teacher. Its
+      loss is the cross-entropy to the consensus label plus λ KL(q ‖ model), with q the soft label of the
+      disagreeing parties. This loss has the gradient of ``1 + λ`` times the cross-entropy to the teacher
+      ``(label + λ q) / (1 + λ)``. Rows have weight ``1 + λ`` in the paper and 1 here. Tied classes share the
+      label.
+    - FedAUX (Sattler et al. 2021) compares private and public rows in the features of a model pre-trained on
+      public rows, and initialises the parties' models with it. Here the comparison uses the principal
+      directions of the space that all parties share (:mod:`consilience.core.numerics.feature_space`), and
+      parties choose their initial models freely. FedAUX fits the regression on one part of the public rows
+      and scores another part; here all public rows serve for both. The paper's text regularises the mean of
+      the losses by λ = 0.01, as here, which its sensitivity bound requires; its published code regularises
+      their sum. FedAUX divides features by the largest norm of private and public rows. Here the divisor is
+      the largest norm of a public row, and the constant is regularised too, so that the bound holds.
+    - Selective-FD (Shao et al. 2024) compares the density of raw pixels with uniform noise. Here the density
+      of a party's rows is compared with the density of the public rows, in the principal directions, because
+      high-dimensional noise is far from every row and separates classes badly. ``reference="uniform"``
+      selects the paper's comparison. Each party makes one estimate.
+    - Rows without a selecting party, or with an ambiguous teacher, are excluded from distillation, as in the
+      paper. The teacher still has a value there for display and for a consensus step: the mean over all
+      parties, or over the selecting parties. The default of ``ambiguity`` is this library's choice.
 """
 
 from __future__ import annotations
@@ -43,15 +43,18 @@ _TIE = 1e-9
 
 
 def variance_weighted(diversity: float = 0.05) -> Aggregator:
-    """Fed-ET: the class that logits weighted by their variance name, and a little of who disagrees.
+    """Build the Fed-ET teacher: the label of variance-weighted logits, mixed with the dissenting parties.
 
-    ``v_c(x)`` is the variance of ``z_c(x)`` over classes, and the label y the likeliest class of
-    ``sum_c v_c z_c / sum_c v_c``. Those who would name another class give
-    ``q = softmax(sum_c v_c z_c / sum_c v_c)``, sums over them alone, and the teacher is
-    ``(onehot(y) + λ q) / (1 + λ)``; onehot(y) where all agree. Cho et al. 2022 (Fed-ET), section 3.2.
+    ``v_c(x)`` is the variance of ``z_c(x)`` over classes, and the label y is the likeliest class of
+    ``sum_c v_c z_c / sum_c v_c``. The parties that predict another class define
+    ``q = softmax(sum_c v_c z_c / sum_c v_c)``, with sums over these parties only. The teacher is
+    ``(onehot(y) + λ q) / (1 + λ)``, or onehot(y) if all parties agree. Cho et al. 2022 (Fed-ET), section 3.2.
 
     Args:
-        diversity: λ ≥ 0; 0 gives the label alone.
+        diversity: weight λ ≥ 0 of the dissenting parties; 0 gives the label only.
+
+    Returns:
+        An aggregator of logits, named ``fed-et``.
     """
     check_number("diversity", diversity, at_least=0, where="fed-et")
 
@@ -75,20 +78,25 @@ def variance_weighted(diversity: float = 0.05) -> Aggregator:
 def certainty_weighted(
     regularization: float = 0.01, epsilon: float | None = None, delta: float = 1e-5
 ) -> Aggregator:
-    """FedAUX's certainty weights: the softmax of logits weighted by how surely a row is of a party's kind.
+    """Weight each party's logits, per public row, by its certainty score (FedAUX).
 
-    ``softmax( sum_c s_c(x) z_c(x) / sum_c s_c(x) )``, where ``s_c(x)`` is what a logistic regression of
-    party c's, trained to tell its private rows from the public ones, says of x
-    (:func:`consilience.methods.comparison_rules.membership.certainties`). Sattler et al. 2021 (FedAUX), where
-    λ = 0.01, and ε = 0.1 and δ = 10⁻⁵ with noise. Without ``epsilon``, which is the default, no noise is
-    added and no privacy is promised. With it the certainties alone are private, predictions are not, and the
-    coordinator is trusted to ask for them with noise, unless a party has set a limit (``limits.epsilon``).
+    The teacher is ``softmax( sum_c s_c(x) z_c(x) / sum_c s_c(x) )``. The certainty ``s_c(x)`` is the
+    probability that a logistic regression of party c, trained to separate its private rows from the public
+    rows, gives x (:func:`consilience.methods.comparison_rules.membership.certainties`). Sattler et al. 2021
+    (FedAUX) use λ = 0.01, and with noise ε = 0.1 and δ = 10⁻⁵.
+
+    By default (``epsilon=None``), no noise is added and there is no privacy guarantee. If ``epsilon`` is set,
+    only the certainties are differentially private; predictions are not. The coordinator chooses the noise,
+    so a party has to trust it, unless the party has set a limit (``limits.epsilon``).
 
     Args:
-        regularization: λ > 0 of the logistic regression; the scale of the noise is inverse to it.
-        epsilon: ε in (0, 1) of Gaussian noise on its weights, spent once for the same question; ``None`` for
-            no noise.
+        regularization: strength λ > 0 of the logistic regression; the noise scale is inversely proportional.
+        epsilon: ε in (0, 1) of the Gaussian noise on the regression weights, spent once for repeated requests
+            with the same options; ``None`` adds no noise.
         delta: δ in (0, 1) of that noise.
+
+    Returns:
+        An aggregator of logits, named ``certainty``.
     """
     check_number("regularization", regularization, above=0, where="certainty")
     check_number("epsilon", epsilon, above=0, below=1, optional=True, where="certainty")
@@ -114,18 +122,21 @@ def selective_mean(
     ambiguity: float = 1.5,
     reference: Literal["uniform", "public"] = "public",
 ) -> Aggregator:
-    """Selective-FD: the mean of those who know a row's kind; rows that nobody knows are not taught.
+    """Average, per public row, the parties with similar private rows, and drop ambiguous rows (Selective-FD).
 
-    A party speaks for a public row if the density of its private rows there is not below a quantile of
-    what it is at calibration rows of its own (:func:`consilience.core.numerics.density.selection`). A row is
-    taught if somebody speaks for it and their mean p is clear: ``|p - onehot(argmax p)|_1 = 2 (1 - max_k
-    p_k)`` is at most ``ambiguity``. Shao et al. 2024 (Selective-FD), whose published code has the first
+    A party selects a public row if its density ratio there is not below a quantile of the density ratios of
+    its calibration rows (:func:`consilience.core.numerics.density.selection`). A row is distilled if at least
+    one party selects it and the selecting parties' mean p is clear: ``|p - onehot(argmax p)|_1 = 2 (1 - max_k
+    p_k)`` is at most ``ambiguity``. The published code of Shao et al. 2024 (Selective-FD) uses the first
     quartile.
 
     Args:
-        quantile: share of its own rows in [0, 1) that a party takes for foreign.
-        ambiguity: largest ℓ1 distance, in (0, 2], of a teacher that is taught; 2 teaches all.
-        reference: what the density is compared with: the ``"public"`` rows, or ``"uniform"`` ones.
+        quantile: share, in [0, 1), of its calibration rows that a party classifies as foreign.
+        ambiguity: largest ℓ1 distance, in (0, 2], for which a row is distilled; 2 keeps all selected rows.
+        reference: denominator of the density ratio: the ``"public"`` rows, or ``"uniform"`` noise.
+
+    Returns:
+        An aggregator of probabilities, named ``selective``.
     """
     check_number("quantile", quantile, at_least=0, below=1, where="selective")
     check_number("ambiguity", ambiguity, above=0, at_most=2, where="selective")
@@ -150,6 +161,6 @@ def selective_mean(
 
 
 def _shares(scores: Array) -> Array:
-    """Scores ``(m, n)`` as shares of their sum over the parties; even where all are 0."""
+    """Divide scores ``(m, n)`` by their sum over the parties; equal shares if all are 0."""
     total = scores.sum(axis=0)
     return np.asarray(np.where(total > 0, scores, 1) / np.where(total > 0, total, len(scores)))

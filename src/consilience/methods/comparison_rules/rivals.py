@@ -1,24 +1,25 @@
-"""Rules of other papers that weigh parties by how likely a public row is one of theirs, and an ablation.
+"""Aggregators of other papers that weight parties by estimated membership of a public row, and an ablation.
 
 m parties, n public rows, K classes; ``p_c(x)`` is party c's row of probabilities and ``z_c(x)`` of logits,
 n_c its number of rows, ``s_c(x, y)`` its density ratios (:func:`.density_ratio`).
 
 Deviations
-    - FedGO (Jang et al. 2025) and DaFKD (Wang et al. 2023) train a network to tell own rows from generated
-      ones, and send the network; here it is a logistic regression in the space that all parties share, whose
-      regularisation is chosen by the party's calibration rows, and what leaves is one number a public row.
-    - Their reference is a generator's samples. FedGO's weights need only that it is the same for all, and
-      with ``reference="public"`` it is the public rows: every party judges each half of them by a regression
-      that was trained on the other half; the coordinator's stream draws the halves. With ``"generated"`` it
-      is as many draws from a mixture of Gaussians along the space's principal directions, which every party
-      fits to the public rows by itself, with the same stream. That is no adversarial network: it has no
-      recipe to choose for every kind of rows, and gives all parties the same bits.
-    - FedGO distils into one model of the server; here into every party's. DaFKD trains its discriminator on
-      the classifier's trunk, in rounds 1 to 3; here one is trained before round 1. Its temperature of 20 is
-      an option, 1 by default.
+    - FedGO (Jang et al. 2025) and DaFKD (Wang et al. 2023) train a network to separate own rows from
+      generated rows, and send the network. Here a party fits a logistic regression in the feature space that
+      all parties share, selects its regularisation on calibration rows, and sends one number per public row.
+    - In the papers, the reference is a generator's samples. FedGO's weights require only the same reference
+      at all parties. With ``reference="public"`` the reference is the public rows: each half of them is
+      scored by a regression fitted on the other half, and the coordinator's random stream draws the halves.
+      With ``"generated"`` it is an equal number of draws from a Gaussian mixture in the space's principal
+      directions. Every party fits this mixture to the public rows, with the same random stream, so that all
+      parties get bit-identical draws. Unlike an adversarial network, the mixture has no training recipe to
+      tune for each kind of data.
+    - FedGO distils into one model of the server; here every party distils into its model. DaFKD trains its
+      discriminator on the classifier's trunk, in rounds 1 to 3; here it is trained before round 1. The
+      paper's temperature is 20; here it is an option with default 1.
     - FedD3A (Su et al. 2022) sends each party's projection matrix, of features of the global model, in every
-      round; here features are those of the shared space, and what leaves is one number a public row, once.
-      How angles become weights, by a softmax with a temperature, and the temperature, are this library's.
+      round. Here features are those of the shared space, and each party sends one number per public row,
+      once. The softmax that turns angles into weights, and its temperature, are choices of this library.
 """
 
 from __future__ import annotations
@@ -35,24 +36,28 @@ from consilience.core.validation.numbers import check_choice, check_number
 from consilience.methods.comparison_rules.scores import LogOdds, SubspaceLikeness
 
 __all__ = ["ratios_alone", "fedgo", "dafkd", "fedd3a"]
-"""Rules that a configuration can name; :mod:`consilience.core.aggregation` hands them on."""
+"""Aggregators that a configuration can name; :mod:`consilience.core.aggregation` exports them too."""
 
 Reference = Literal["public", "generated"]
 REFERENCES = ("public", "generated")
 
 _DOUBT = 1e-3
-"""What every party counts for beyond its ratios, as a share of what they come to on the mean."""
+"""Constant that is added to every party's ratios, as a share of the mean ratio."""
 
 
 def ratios_alone(ridge: float = RIDGE, estimator: Estimator = "kernel") -> Aggregator:
-    """Teach what density ratios say by themselves, ``t(x, y) ∝ sum_c s_c(x, y)``: no model is asked.
+    """Build the teacher from density ratios only, ``t(x, y) ∝ sum_c s_c(x, y)``, without model predictions.
 
-    The ablation of :func:`.density_ratio`, and as much for simulations. Where a student cannot tell the two
-    apart, models did not matter. A row near nobody's rows is taught uniformly.
+    This is the ablation of :func:`.density_ratio`: if both give equally good students, the models'
+    predictions did not contribute. Like :func:`.density_ratio`, it is for simulations only. A row far from
+    all private rows gets a uniform teacher.
 
     Args:
-        ridge: how much the ratios are smoothed, above 0; of the kernel's alone.
+        ridge: smoothing of the ratios, above 0; used by the kernel estimator only.
         estimator: ``"kernel"`` or ``"logistic"``, as in :func:`.density_ratio`.
+
+    Returns:
+        An aggregator, named ``ratios-alone``.
     """
     check_number("ridge", ridge, above=0, where="ratios-alone")
     check_choice("estimator", estimator, ESTIMATORS, where="ratios-alone")
@@ -73,16 +78,20 @@ def ratios_alone(ridge: float = RIDGE, estimator: Estimator = "kernel") -> Aggre
 
 
 def fedgo(reference: Reference = "public") -> Aggregator:
-    """FedGO: probabilities weighted by counts and by the odds that a row is one of the party's.
+    """Weight probabilities by row counts and by the odds that a row is one of the party's (FedGO).
 
-    ``sum_c w_c(x) p_c(x)`` with ``w_c(x) = softmax_c( log n_c + log D_c(x) / (1 - D_c(x)) )``, where
-    ``D_c(x)`` is the probability of a balanced classifier that x is one of party c's rows and none of the
+    The teacher is ``sum_c w_c(x) p_c(x)`` with ``w_c(x) = softmax_c( log n_c + log D_c(x) / (1 - D_c(x)) )``.
+    ``D_c(x)`` is a balanced classifier's probability that x is one of party c's rows and not one of the
     reference. At its optimum the odds are ``p_c(x) / p_reference(x)``, so that the reference cancels and the
     teacher is the pooled rows' posterior. Jang, Park & Lee 2025 (FedGO), theorems 3.4 and 3.6; Mansour,
     Mohri & Rostamizadeh 2008.
 
     Args:
-        reference: ``"public"`` rows, or rows ``"generated"`` after them.
+        reference: ``"public"`` for the public rows, or ``"generated"`` for draws from a mixture fitted to
+            them.
+
+    Returns:
+        An aggregator of probabilities, named ``fedgo``.
     """
     check_choice("reference", reference, REFERENCES, where="fedgo")
 
@@ -97,15 +106,19 @@ def fedgo(reference: Reference = "public") -> Aggregator:
 
 
 def dafkd(reference: Reference = "public", temperature: float = 1.0) -> Aggregator:
-    """DaFKD: logits weighted by the probability that a row is one of the party's.
+    """Weight logits by the probability that a row is one of the party's (DaFKD).
 
-    ``softmax( sum_c w_c(x) z_c(x) / T )`` with ``w_c(x) = D_c(x) / sum_j D_j(x)``, D_c as in :func:`fedgo`: a
-    probability and no odds, so that parties which are sure count alike, and without counts. Wang et al. 2023
-    (DaFKD), section 3.
+    The teacher is ``softmax( sum_c w_c(x) z_c(x) / T )`` with ``w_c(x) = D_c(x) / sum_j D_j(x)``, D_c as in
+    :func:`fedgo`. The weights use probabilities instead of odds, so that all parties with D_c close to 1 have
+    almost equal weight, and they ignore row counts. Wang et al. 2023 (DaFKD), section 3.
 
     Args:
-        reference: ``"public"`` rows, or rows ``"generated"`` after them.
+        reference: ``"public"`` for the public rows, or ``"generated"`` for draws from a mixture fitted to
+            them.
         temperature: T > 0 of the softmax.
+
+    Returns:
+        An aggregator of logits, named ``dafkd``.
     """
     check_choice("reference", reference, REFERENCES, where="dafkd")
     check_number("temperature", temperature, above=0, where="dafkd")
@@ -127,14 +140,17 @@ def dafkd(reference: Reference = "public", temperature: float = 1.0) -> Aggregat
 
 
 def fedd3a(temperature: float = 0.1, energy: float = 0.9) -> Aggregator:
-    """FedD3A: probabilities weighted by how small the angle is between a row and a party's rows.
+    """Weight probabilities by the angle between a row and the subspace of a party's rows (FedD3A).
 
-    ``sum_c w_c(x) p_c(x)`` with ``w_c(x) = softmax_c( |P_c z|² / (T |z|²) )``, where z are the row's
-    features and P_c projects on the subspace that holds most of party c's. Su, Li & Xue 2022 (FedD3A).
+    The teacher is ``sum_c w_c(x) p_c(x)`` with ``w_c(x) = softmax_c( |P_c z|² / (T |z|²) )``. Here z are the
+    row's features, and P_c projects on the leading subspace of party c's rows. Su, Li & Xue 2022 (FedD3A).
 
     Args:
-        temperature: T > 0; T → 0 takes the likest party alone.
+        temperature: T > 0; T → 0 selects the party with the smallest angle.
         energy: share in (0, 1] of the squared length of a party's rows that its subspace holds.
+
+    Returns:
+        An aggregator of probabilities, named ``fedd3a``.
     """
     check_number("temperature", temperature, above=0, where="fedd3a")
     check_number("energy", energy, above=0, at_most=1, where="fedd3a")

@@ -1,4 +1,4 @@
-"""Scores that the rules of other papers need beside predictions."""
+"""Scores that the rules of other papers need in addition to predictions."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Selection(PublicScores, privacy="unbudgeted", precision=np.bool_):
 
 
 LARGEST_LOG_ODDS = math.log(1e4 - 1)
-"""Of a probability of 1 - 1e-4, beyond which none is told."""
+"""Largest log odds that a party sends: those of the probability 1 - 1e-4."""
 
 
 @message
@@ -54,15 +54,15 @@ class SubspaceLikeness(PublicScores, privacy="unbudgeted", at_least=0.0, at_most
 
 @message
 class Moments(Reply, privacy="unbudgeted"):
-    """Second moments of a party's features φ and targets y: ``sum φ φᵀ`` beside ``sum φ yᵀ``.
+    """Second moments of a party's features φ and targets y: ``[sum φ φᵀ | sum φ yᵀ]``.
 
-    Shape ``(d, d + n_outputs)``, float64. The row of a class that has one alone can be read off them.
+    The shape is ``(d, d + n_outputs)``, float64. If a class has a single row, the moments reveal this row.
     """
 
     values: Array
 
     def check(self, task: TaskLike, agreement: Agreement | None) -> None:
-        """Raise ``KnowledgeRefused`` unless they are finite numbers of the features that were asked for."""
+        """Raise ``KnowledgeRefused`` unless the moments are finite and their shape matches the request."""
         assert agreement is not None
         d: int = task.features  # type: ignore[attr-defined]
         check_array(self.values, (d, d + agreement.outputs), np.float64, where=self.party)

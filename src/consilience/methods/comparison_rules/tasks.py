@@ -1,4 +1,4 @@
-"""Tasks that ask for the scores of other papers' rules."""
+"""Tasks that request the scores of other papers' rules."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ class SelectPublic(
     limits=("quantile",),
     summed="score",
 ):
-    """Select the public rows that are as likely as your own.
+    """Select the public rows with at least the density ratio of the party's rows, up to a quantile.
 
     Attributes:
-        quantile: share of your own rows that may be taken for foreign.
-        reference: density that others are compared with, ``"uniform"`` or ``"public"``.
+        quantile: share of the party's calibration rows that may be classified as foreign.
+        reference: denominator of the density ratio, ``"uniform"`` or ``"public"``.
     """
 
     round: int
@@ -47,7 +47,7 @@ class SelectPublic(
 
     @property
     def limited(self) -> Mapping[str, float]:
-        """The quantile: single rows show in extreme ones."""
+        """The quantile, which a party can limit because extreme quantiles reveal single rows."""
         return {"quantile": self.quantile}
 
     @of_rows
@@ -68,10 +68,11 @@ class TellApart(
     exposure="unmeasured",
     limits=(),
 ):
-    """Say by what log odds each public row is one of yours and none of the reference.
+    """Compute the log odds that each public row is one of the party's rows rather than a reference row.
 
     Attributes:
-        reference: ``"public"`` rows, or rows ``"generated"`` after them, the same at every party.
+        reference: ``"public"`` for the public rows, or ``"generated"`` for draws from a mixture fitted to
+            them; the same at every party.
     """
 
     round: int
@@ -94,10 +95,10 @@ class MeasureAngles(
     exposure="unmeasured",
     limits=(),
 ):
-    """Say how much of each public row lies in the subspace of your own.
+    """Compute the share of each public row's squared length in the subspace of the party's rows.
 
     Attributes:
-        energy: share of the squared length of your rows that the subspace holds, in (0, 1].
+        energy: share of the squared length of the party's rows that the subspace holds, in (0, 1].
     """
 
     round: int

@@ -1,16 +1,16 @@
-"""Compression of messages, at both ends.
+"""Compress messages between the coordinator and the parties.
 
 Compression of an exchange has four steps. Tasks, protocols and aggregators see messages without it::
 
-    coordinator  compress_tasks    takes arrays out of tasks, says how it wants the replies
-    party        restore_tasks     puts them back, before the tasks run
-    party        compress_replies  takes arrays out of replies, last before they leave
-    coordinator  restore_replies   puts them back, first when they arrive
+    coordinator  Compression.send        takes arrays out of tasks, adds the codec for the replies
+    party        CompressedRequest.open  puts them back, before the tasks run
+    party        CompressedRequest.seal  takes arrays out of replies, before sending
+    coordinator  Compression.receive     puts them back, after receiving
 
-:mod:`consilience.core.networks.base` calls the first, :mod:`consilience.core.tasks.outgoing` the two at a
-party, and :mod:`consilience.core.networks.incoming` the last.
+:mod:`consilience.core.tasks.requests` calls ``send``, ``open`` and ``receive``, and
+:mod:`consilience.core.tasks.outgoing` calls ``seal``.
 
-:mod:`.codec` has the settings, :mod:`.stage` what travels and the four steps. :mod:`.rows`, :mod:`.numbers`
-and :mod:`.zstd` have the bytes of tables, of other arrays, and of a whole message. :mod:`.rounds` wraps a
+:mod:`.codec` has the settings; :mod:`.stage` has the message types and the four steps. :mod:`.rows`,
+:mod:`.numbers` and :mod:`.zstd` encode tables, other arrays, and whole messages. :mod:`.rounds` wraps a
 protocol.
 """

@@ -1,16 +1,17 @@
-"""Compression of messages: shorter numbers, and fewer bytes for these.
+"""Settings for message compression: lower numeric precision, and lossless compression of the bytes.
 
-A :class:`Codec` holds two settings. Numbers have 16 bits (``float16()``) or are quantised to b bits
-(``quantized(b)``). Then the bytes are compressed without loss (``zstd()``). ``chain(quantized(8), zstd())``
-does both. Each message is compressed by itself: neither end remembers what was sent before.
+A :class:`Codec` holds two settings. The first reduces numbers to 16 bits (``float16()``) or quantises them to
+b bits (``quantized(b)``). The second compresses the bytes without loss (``zstd()``).
+``chain(quantized(8), zstd())`` combines both. Each message is compressed independently, without state from
+earlier messages.
 
-Any protocol takes a codec: ``federated_averaging(rounds=10).compressed(chain(quantized(8), zstd()))``. Tables
-of predictions on the public rows (:mod:`consilience.methods.compression.rows`) and parameters
-(:mod:`consilience.methods.compression.numbers`) take both settings, all other arrays the second.
+Any protocol takes a codec: ``federated_averaging(rounds=10).compressed(chain(quantized(8), zstd()))``. Both
+settings apply to tables of predictions on the public rows (:mod:`consilience.methods.compression.rows`) and
+to parameters (:mod:`consilience.methods.compression.numbers`). Only the second applies to all other arrays.
 
 Sources: Sattler et al. 2022, "CFD: Communication-Efficient Federated Distillation via Soft-Label
-Quantization and Delta Coding" (quantised and compressed soft labels; its delta coding is left out); Reznik
-2011, "An Algorithm for Quantization of Discrete Probability Distributions" (multiples of 1/N that sum to 1).
+Quantization and Delta Coding" (quantised and compressed soft labels, without its delta coding); Reznik 2011,
+"An Algorithm for Quantization of Discrete Probability Distributions" (multiples of 1/N that sum to 1).
 """
 
 from __future__ import annotations
@@ -25,14 +26,14 @@ from consilience.core.messages.message import message
 
 @message
 class Codec:
-    """Settings of compression; made by the functions of this module.
+    """Compression settings; use the functions of this module to make them.
 
     Attributes:
-        bits: bits of a number: 1 to 8, or 16; 0 for as many as it has.
-        level: level of zstd, 1 to 22; 0 for none.
+        bits: bits per number: 1 to 8, or 16; 0 keeps the original precision.
+        level: zstd level, 1 to 22; 0 disables zstd.
 
     Raises:
-        InvalidInput: a setting out of its range.
+        InvalidInput: a setting is out of range.
     """
 
     bits: int = 0
@@ -58,12 +59,12 @@ class Codec:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """Settings that are not the defaults, as they cross the wire."""
+        """Settings other than the defaults, as sent in a message."""
         values = {field.name: getattr(self, field.name) for field in fields(self)}
         return {name: value for name, value in values.items() if value != getattr(type(self), name)}
 
     def error_bound(self, classes: int) -> float:
-        """Bound the distance of a row of probabilities from the one that arrives, in total variation.
+        """Bound the total variation distance between a row of probabilities and its decoded version.
 
         ``½ Σ_c |p_c − q_c|``, which also bounds every ``|p_c − q_c|``:
 
@@ -71,7 +72,13 @@ class Codec:
           (Reznik 2011); at most ``C/(4N)``;
         - for float16 ``2^−11 + C 2^−25``.
 
-        Rounding to float32 comes on top, 1e-7 or so. zstd loses nothing.
+        Rounding to float32 adds about 1e-7. zstd is lossless.
+
+        Args:
+            classes: number of classes C.
+
+        Returns:
+            The bound, in [0, 1]; 0 if the codec is lossless.
 
         >>> round(quantized(8).error_bound(10), 4), round(float16().error_bound(10), 4)
         (0.0098, 0.0005)
@@ -85,16 +92,18 @@ class Codec:
         return min(1.0, up * (classes - up) / (classes * levels))
 
     def number_error_bound(self, low: float, high: float) -> float:
-        """Bound the distance of a number, such as a parameter, from the one that arrives.
+        """Bound the distance between a number, such as a parameter, and its decoded version.
 
-        With b bits it is half a step, ``(high − low) / (2 (2^b − 1))``; with float16
-        ``2^−11 max(|low|, |high|) + 2^−25``. Rounding to float32 comes on top, at most
-        ``2^−22 max(|low|, |high|)``.
+        With b bits the bound is half a step, ``(high − low) / (2 (2^b − 1))``. With float16 it is
+        ``2^−11 max(|low|, |high|) + 2^−25``. Rounding to float32 adds at most ``2^−22 max(|low|, |high|)``.
 
         Args:
-            low: least of the numbers that are quantised together
-                (:data:`~consilience.methods.compression.numbers.BLOCK` of an array).
-            high: largest of these.
+            low: smallest number in the quantisation block
+                (:data:`~consilience.methods.compression.numbers.BLOCK` numbers of an array).
+            high: largest number in the block.
+
+        Returns:
+            The bound; 0 if the codec is lossless.
 
         >>> quantized(8).number_error_bound(-0.51, 0.51)
         0.002
@@ -115,18 +124,21 @@ def _in_range(function: str, option: str, value: float, least: float, most: floa
 
 
 def float16() -> Codec:
-    """Numbers of 16 bits: half the bytes, an error of 5e-4 of each number."""
+    """Send numbers as 16-bit floats, with a relative error of about 5e-4."""
     return Codec(bits=16)
 
 
 def quantized(bits: int = 8) -> Codec:
-    """Shares as multiples of ``1/(2^bits - 1)`` that sum to 1, a byte each or less.
+    """Quantise probabilities to multiples of ``1/(2^bits - 1)`` that sum to 1, with a byte or less for each.
 
-    Of all such rows the nearest is sent (largest remainders). The last share follows from the others and is
-    not sent. Scores, one number a row, have 16 bits.
+    A row is rounded to the nearest such row (largest remainders). The last probability follows from the
+    others and is not sent. Scores, one number per row, have 16 bits.
 
     Args:
-        bits: of a share, 1 to 8. With 1 a row is its likeliest class.
+        bits: bits per probability, 1 to 8. With 1 bit, only the likeliest class is sent.
+
+    Raises:
+        InvalidInput: ``bits`` is out of range.
     """
     if isinstance(bits, bool) or not isinstance(bits, int) or not 1 <= bits <= 8:
         raise InvalidInput(
@@ -138,20 +150,23 @@ def quantized(bits: int = 8) -> Codec:
 
 
 def zstd(level: int = 19) -> Codec:
-    """Compressed without loss; whole bytes that are often alike take a few bits.
+    """Compress messages without loss by zstd; frequently repeated bytes take a few bits.
 
     Args:
-        level: 1, quick, to 22, small.
+        level: from 1 (fastest) to 22 (smallest).
+
+    Raises:
+        InvalidInput: ``level`` is out of range.
     """
     _in_range("zstd", "level", level, 1, 22)
     return Codec(level=level)
 
 
 def chain(*codecs: Codec) -> Codec:
-    """All of them together.
+    """Combine codecs into one.
 
     Raises:
-        InvalidInput: there are none, or two say different things of the same.
+        InvalidInput: no codec is given, or two codecs have conflicting settings.
     """
     if not codecs:
         raise InvalidInput("there is nothing to chain", where="codec", mend="Give at least one.")
@@ -176,10 +191,10 @@ def chain(*codecs: Codec) -> Codec:
 
 
 def read_codec(settings: Mapping[str, Any]) -> Codec:
-    """Make the codec of a request's settings.
+    """Make a codec from a request's settings.
 
     Raises:
-        KnowledgeRefused: these are none.
+        KnowledgeRefused: the settings are invalid.
     """
     try:
         return Codec(**settings)

@@ -1,7 +1,7 @@
-"""Compression of arrays of numbers, such as parameters: quantised in blocks, 16-bit floats, or as they are.
+"""Encode arrays of numbers, such as parameters: quantised in blocks, as 16-bit floats, or unchanged.
 
-Numbers are quantised in blocks of :data:`BLOCK`: each block has its own least number and step, so that layers
-of different scale do not spoil one another, and every number is off by half a step of its block at most
+Numbers are quantised in blocks of :data:`BLOCK`. Each block has its own minimum and step, so that layers of
+different scale do not affect one another. The error of a number is at most half a step of its block
 (:meth:`consilience.methods.compression.codec.Codec.number_error_bound`).
 """
 
@@ -14,19 +14,19 @@ from consilience.core.validation.arrays import Array
 from consilience.methods.compression.codec import Codec
 
 BLOCK = 1024
-"""Numbers that share a least one and a step."""
+"""Numbers per block; the numbers of a block share a minimum and a step."""
 
 _TOGETHER = 64
-"""Blocks that are decoded at a time."""
+"""Number of blocks decoded at a time."""
 
 
 def encoded_length(codec: Codec, count: int, itemsize: int) -> int:
-    """Compute the bytes of an array.
+    """Compute the number of bytes that :func:`encode_numbers` writes for an array.
 
     Args:
         codec: the settings.
         count: numbers in the array.
-        itemsize: bytes of each number where nothing is done to it.
+        itemsize: bytes of each number without a codec.
     """
     if codec.bits == 16:
         return 2 * count
@@ -66,12 +66,12 @@ def decode_numbers(codec: Codec, content: bytes, count: int, dtype: np.dtype) ->
 
     Args:
         codec: the settings.
-        content: as many bytes as :func:`encoded_length` says.
+        content: the encoded bytes; their number is :func:`encoded_length`.
         count: numbers in the array.
         dtype: their data type.
 
     Raises:
-        KnowledgeRefused: a number is NaN or infinite, a bool neither true nor false.
+        KnowledgeRefused: a number is NaN or infinite, or a bool is not 0 or 1.
     """
     if not codec.bits:
         numbers = np.frombuffer(content, dtype.newbyteorder("<"))
@@ -89,7 +89,7 @@ def decode_numbers(codec: Codec, content: bytes, count: int, dtype: np.dtype) ->
 
 
 def _dequantized(codec: Codec, content: bytes, count: int, dtype: np.dtype) -> Array:
-    """Numbers of quantised bytes, some at a time: they take no more memory than these and the bytes do."""
+    """Decode quantised bytes, a few blocks at a time to limit the memory for temporary arrays."""
     blocks, values = _blocks(count), np.empty(count, dtype)
     scales = np.frombuffer(content[: 8 * blocks], "<f4").reshape(2, blocks).astype(np.float64)
     bits = 8 if codec.level else codec.bits

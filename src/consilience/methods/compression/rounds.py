@@ -1,4 +1,4 @@
-"""Compression around a protocol: its messages pass the codec, and the teacher is the one that arrives."""
+"""Run a protocol with compressed messages, and report the teacher after compression."""
 
 from __future__ import annotations
 
@@ -30,19 +30,20 @@ def compressed_rounds(
 ) -> Rounds:
     """Run a protocol with compression.
 
-    A round's teacher is then the one that the parties have, its consensus the one before compression.
+    A round's teacher is the decoded teacher that the parties receive; its consensus is the value before
+    compression.
 
     Args:
         protocol: the protocol.
-        function: makes its rounds.
+        function: generator function of the protocol's rounds.
         codec: the settings.
         network: the parties.
         public: the public rows.
-        state: state of the round before; ``None`` to begin.
+        state: state of the previous round; ``None`` to begin.
         options: options of the protocol.
 
     Raises:
-        InvalidInput: the codec does not fit what the protocol exchanges; before anything is trained.
+        InvalidInput: the codec does not support the protocol's messages; raised before any training.
     """
     check_codec(codec, exchanges=protocol.exchanges, agreed=network.agreed, options=options)
     stage = Compression(codec)
@@ -53,12 +54,12 @@ def compressed_rounds(
 def check_codec(
     codec: Codec, *, exchanges: TaskGroup | None, agreed: Agreement, options: Mapping[str, Any]
 ) -> None:
-    """Raise ``InvalidInput`` unless a codec fits what a protocol exchanges, before anything is trained.
+    """Raise ``InvalidInput`` unless the codec supports the protocol's messages.
 
     Args:
         codec: the settings.
         exchanges: group of messages that the protocol exchanges.
-        agreed: what the federation agreed on.
+        agreed: the federation's agreement.
         options: options of the protocol.
     """
     if exchanges == "predictions" and agreed.rows:
@@ -88,7 +89,7 @@ def check_codec(
 
 
 def _as_taught(round: Round, taught: Array | None) -> Teacher | None:
-    """The teacher of a round as the parties have it."""
+    """The teacher of a round as the parties decode it."""
     teacher = round.teacher
     if teacher is None or taught is None or taught.shape != teacher.values.shape:
         return teacher

@@ -24,7 +24,7 @@ _EXACT: Mapping[TableForm, str] = {
     "values": "<f8",
     "scores": "<f4",
 }
-"""Data types of numbers where nothing is done to them."""
+"""Data types of numbers sent without loss of precision."""
 
 _STEPS = 1900.0
 """Steps of a score's 16 bits in one unit of arsinh: 32767 of them reach 1.5e7."""
@@ -66,10 +66,10 @@ class RowCoder:
         return (self.count * sum(self._widths) + 7) // 8
 
     def write(self, values: Array) -> bytes:
-        """Write the bytes of the table, before zstd.
+        """Encode the table as bytes, without the zstd step.
 
-        Before zstd they are whole bytes, column by column, so that like stands beside like. Without zstd no
-        bit is unused.
+        If the codec uses zstd, every number has whole bytes and the table is written column by column, which
+        places similar bytes next to each other. Otherwise the bits are packed without padding.
 
         Args:
             values: shape ``(count, columns)``, or ``(count,)``.
@@ -182,11 +182,15 @@ class RowCoder:
 def nearest_multiples(shares: Array, levels: int) -> Array:
     """Round to whole numbers that sum to ``levels`` in every row, nearest to ``levels * shares``.
 
-    Rounded down, and then one more where the largest remainders are, as many as are missing.
+    All numbers are rounded down; then the numbers with the largest remainders are raised by 1 until the row
+    sums to ``levels``.
 
     Args:
         shares: rows that sum to 1, shape ``(n, m)``.
         levels: N.
+
+    Returns:
+        Integers, shape ``(n, m)``.
 
     Source:
         Reznik 2011.

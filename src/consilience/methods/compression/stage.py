@@ -1,13 +1,13 @@
-"""Compression of messages, at both ends.
+"""Compress messages at the coordinator and at the parties.
 
-Messages stay what they are, with empty arrays in place of the ones that were taken out; these follow as bytes
-in one :class:`Compressed`. Each request and each answer is compressed by itself: neither end remembers what
-was sent.
+Messages keep their types, with empty arrays in place of the extracted arrays. The bytes of these arrays
+follow in one :class:`Compressed`. Each request and each answer is compressed independently, without state
+from earlier messages.
 
-A *table* is an array with a row for each public row. Replies that are a table, and hold nothing else that
-the coordinator does not know, are left out whole and made again from it.
+A *table* is an array with one row per public row. If a reply consists of a table and of values that the
+coordinator has already, only the table is sent, and the coordinator rebuilds the reply from it.
 
-:class:`Compression` is the coordinator's end, :class:`CompressedRequest` what it has a party do.
+:class:`Compression` is the coordinator's side; :class:`CompressedRequest` carries out the party's side.
 """
 
 from __future__ import annotations
@@ -33,19 +33,19 @@ from consilience.methods.compression.rows import RowCoder
 from consilience.methods.compression.zstd import compress, decompress
 
 _MOST_RATIO, _SMALL = 256, 1 << 20
-"""Arrays beside tables may take so many times the bytes that arrived in memory, and this number more."""
+"""Limit of the decoded arrays other than tables: this ratio times the received bytes, plus this constant."""
 
 
 @message
 class Compressed(Brief):
-    """Arrays that were taken out of the messages before it.
+    """Arrays extracted from the preceding messages.
 
     Attributes:
-        size: bytes before zstd.
-        data: the bytes, shape ``(n_bytes,)``, uint8: tables first, then other arrays in their order.
+        size: number of bytes before zstd.
+        data: the bytes, shape ``(n_bytes,)``, uint8: tables first, then the other arrays in order.
         shapes: shapes of the other arrays.
-        notes: notes of the replies that were left out.
-        whole: positions of the messages before it that have their arrays in place.
+        notes: notes of the omitted replies.
+        whole: positions of the preceding messages which keep their arrays.
     """
 
     size: int
@@ -56,20 +56,20 @@ class Compressed(Brief):
 
 
 def lossy_forms(kind: type[Any]) -> Mapping[str, str]:
-    """Give the fields of a kind of message that compression may change, and their forms."""
+    """Return the fields of a message type which compression may change, with their forms."""
     forms: Mapping[str, str] = getattr(kind, "lossy", {})  # messages within messages state none
     return forms
 
 
 @dataclass(frozen=True)
 class Taken:
-    """What is left of messages, and what was taken out of them.
+    """Messages with empty arrays, and the arrays extracted from them.
 
     Attributes:
-        left: the messages, with empty arrays in the places of those that were taken out.
-        content: bytes of the arrays.
-        shapes: shapes of the arrays.
-        whole: positions of the messages that stay as they are.
+        left: the messages, with empty arrays in place of the extracted arrays.
+        content: bytes of the extracted arrays.
+        shapes: shapes of the extracted arrays.
+        whole: positions of the unchanged messages.
     """
 
     left: tuple[Any, ...]
@@ -83,7 +83,7 @@ class _StaysWhole(Exception):
 
 
 def take_arrays(codec: Codec, messages: Sequence[Any]) -> Taken:
-    """Take all arrays but tables out of messages, as far as a codec compresses them.
+    """Extract all arrays except tables from messages, as far as the codec compresses them.
 
     Args:
         codec: the settings.
@@ -127,14 +127,17 @@ def put_arrays(
     shapes: Sequence[tuple[int, ...]],
     whole: Container[int] = (),
 ) -> tuple[Any, ...]:
-    """Put arrays back that :func:`take_arrays` took out.
+    """Restore the arrays which :func:`take_arrays` extracted.
 
     Args:
         codec: the settings.
-        messages: tasks or replies, with empty arrays in the places of those that were taken out.
-        content: bytes of the arrays.
-        shapes: shapes of the arrays.
-        whole: positions of the messages that have theirs.
+        messages: tasks or replies, with empty arrays in place of the extracted arrays.
+        content: bytes of the extracted arrays.
+        shapes: shapes of the extracted arrays.
+        whole: positions of the messages which kept their arrays.
+
+    Returns:
+        The messages with their arrays.
 
     Raises:
         KnowledgeRefused: shapes and bytes do not fit the messages, or a number is NaN or infinite.
@@ -168,20 +171,20 @@ def measure_arrays(
     most: Sequence[int | None] | None = None,
     whole: Container[int] = (),
 ) -> tuple[int, int]:
-    """Compute the bytes of the arrays that :func:`put_arrays` would put back, without making one.
+    """Compute the size of the arrays which :func:`put_arrays` would restore, without allocating them.
 
     Args:
         codec: the settings.
-        messages: tasks or replies, with empty arrays in the places of those that were taken out.
-        shapes: shapes of the arrays.
-        most: for each message the numbers that an array of it may have at most; ``None`` where nobody knows.
-        whole: positions of the messages that have their arrays.
+        messages: tasks or replies, with empty arrays in place of the extracted arrays.
+        shapes: shapes of the extracted arrays.
+        most: for each message, the largest allowed size of an array; ``None`` if there is no limit.
+        whole: positions of the messages which kept their arrays.
 
     Returns:
-        Bytes of the arrays before zstd, and in memory once they are decoded.
+        Bytes of the arrays before zstd, and bytes of the decoded arrays in memory.
 
     Raises:
-        KnowledgeRefused: shapes do not fit the messages, or an array is larger than was asked for.
+        KnowledgeRefused: shapes do not fit the messages, or an array is larger than requested.
     """
     remaining, encoded, decoded = list(shapes), 0, 0
 
@@ -217,7 +220,7 @@ def _next_shape(empty: Array, remaining: list[tuple[int, ...]]) -> tuple[int, ..
 
 
 def _settings(codec: Codec, lossy: bool) -> Codec:
-    """The part of a codec that holds for an array beside tables."""
+    """The settings for an array other than a table: zstd, and the bits if the array may lose precision."""
     return Codec(bits=codec.bits if lossy else 0, level=codec.level)
 
 
@@ -258,15 +261,15 @@ def _walk(
 
 
 def reply_table(codec: Codec, task: Any, agreement: Agreement) -> RowCoder | None:
-    """Make the coder of the table that a task is answered with; ``None`` where the reply is no table.
+    """Make the coder for the table in the reply to a task; ``None`` if the reply is not a table.
 
     Args:
         codec: the settings.
         task: the task.
-        agreement: what the federation agreed on.
+        agreement: the federation's agreement.
 
     Raises:
-        InvalidInput: the codec is not for tables of this kind.
+        InvalidInput: the codec does not support tables of this kind.
     """
     form = lossy_forms(task.reply_type).get("values")
     if form == "scores":
@@ -278,15 +281,15 @@ def reply_table(codec: Codec, task: Any, agreement: Agreement) -> RowCoder | Non
 
 
 def task_table(codec: Codec, task: Any, agreement: Agreement) -> tuple[str, RowCoder] | None:
-    """Find the field of a task that is a table, and its coder; ``None`` where it has none.
+    """Find a task's table field and its coder; ``None`` if the task has no table.
 
     Args:
         codec: the settings.
         task: the task.
-        agreement: what the federation agreed on.
+        agreement: the federation's agreement.
 
     Raises:
-        InvalidInput: the codec is not for tables of this kind.
+        InvalidInput: the codec does not support tables of this kind.
     """
     for name, form in lossy_forms(type(task)).items():
         if form == "rows":
@@ -307,17 +310,17 @@ def read_content(
     messages: Sequence[Any],
     most: Sequence[int | None] | None = None,
 ) -> bytes:
-    """Decompress the bytes of a message, once what they would become is known to be no more than it may.
+    """Decompress the bytes of a message, after a check that the decoded arrays do not exceed the limits.
 
     Args:
         codec: the settings.
         given: the message.
-        coders: coders of the tables in it.
-        messages: tasks or replies that its other arrays belong to, with empty arrays in their places.
+        coders: coders of its tables.
+        messages: tasks or replies with empty arrays, to which the other arrays belong.
         most: see :func:`measure_arrays`.
 
     Raises:
-        KnowledgeRefused: they cannot be read, or become too much.
+        KnowledgeRefused: the bytes cannot be read, or the decoded arrays would be too large.
     """
     encoded, decoded = measure_arrays(codec, messages, given.shapes, most, given.whole)
     allowed = _SMALL + _MOST_RATIO * len(given.data)
@@ -336,14 +339,14 @@ def read_content(
 def write_content(
     codec: Codec, tables: bytes, taken: Taken, messages: Sequence[Any], notes: tuple[str, ...] = ()
 ) -> Compressed:
-    """Compress the bytes of messages, unless the receiver would refuse so few for what they become.
+    """Compress the bytes of messages, unless the compression ratio exceeds the receiver's limit.
 
     Args:
         codec: the settings.
         tables: bytes of the tables.
-        taken: what was taken out of the messages beside.
-        messages: what is left of these, without tables.
-        notes: of the replies that were left out.
+        taken: the arrays, other than tables, extracted from the messages.
+        messages: the messages without tables and extracted arrays.
+        notes: notes of the omitted replies.
     """
     content = tables + taken.content
     data = compress(codec, content)
@@ -359,13 +362,13 @@ def write_content(
 
 
 class Compression(Stage):
-    """Compression of requests, and of the answers to them.
+    """Compress requests and decompress the answers, at the coordinator.
 
     Args:
         codec: the settings.
 
     Attributes:
-        taught: the last table that was sent, as the parties have it, shape ``(n_public, n_outputs)``.
+        taught: the last table sent, as the parties decode it, shape ``(n_public, n_outputs)``.
     """
 
     def __init__(self, codec: Codec) -> None:
@@ -428,12 +431,11 @@ class Compression(Stage):
 
 @message
 class CompressedRequest(Header):
-    """Compression of the tasks before it, and of the replies to them.
+    """Compress the preceding tasks and the replies to them, at a party.
 
     Attributes:
-        codec: settings of the :class:`~consilience.methods.compression.codec.Codec` that are not the
-            defaults.
-        arrays: arrays of the tasks; ``None`` if they are in their places.
+        codec: settings of the :class:`~consilience.methods.compression.codec.Codec` other than the defaults.
+        arrays: extracted arrays of the tasks; ``None`` if the tasks kept their arrays.
     """
 
     codec: Mapping[str, Any]
@@ -469,8 +471,8 @@ class CompressedRequest(Header):
         """Take the arrays out of replies.
 
         Returns:
-            The replies that are no tables, and one :class:`Compressed`; the replies as they are if there is
-            nothing to compress.
+            The replies without tables, and one :class:`Compressed`; the unchanged replies if they contain no
+            array to compress.
 
         Raises:
             KnowledgeRefused: a reply would be refused on arrival.
@@ -497,7 +499,7 @@ class CompressedRequest(Header):
 def _table_reply(
     task: Any, values: Array, party: str, notes: tuple[str, ...], agreement: Agreement
 ) -> Any:
-    """Make the reply to a task from its table and from what the coordinator knows."""
+    """Rebuild the reply to a task from its table, the task, the agreement and the notes."""
     given = {
         "party": party,
         "round": task.round,
@@ -514,7 +516,7 @@ def _table_reply(
 
 
 def _most_numbers(task: Any) -> int | None:
-    """Most numbers of an array in the reply to a task; ``None`` where it does not say how many it wants."""
+    """Largest allowed array size in the reply to a task; ``None`` if the task sets no size."""
     if "numbers" not in lossy_forms(task.reply_type).values():
         return None
     size = getattr(task, "size", None)
@@ -522,7 +524,7 @@ def _most_numbers(task: Any) -> int | None:
 
 
 def _may_compress(codec: Codec, kind: type[Any]) -> bool:
-    """Tell whether a codec has something to do in a kind of reply."""
+    """Return whether a codec compresses any field of a reply type."""
     forms = lossy_forms(kind).values()
     return any(form != "numbers" or codec.bits for form in forms) or (
         codec.level > 0 and _holds_arrays(kind)
@@ -530,12 +532,12 @@ def _may_compress(codec: Codec, kind: type[Any]) -> bool:
 
 
 def _holds_arrays(kind: Any) -> bool:
-    """Tell whether a kind of message has fields with arrays, also within other messages."""
+    """Return whether a message type has array fields, also within nested messages."""
     return any(_names_array(hint) for hint in get_type_hints(kind).values())
 
 
 def _names_array(hint: Any) -> bool:
-    """Tell whether a type is an array, or holds arrays."""
+    """Return whether a type is an array, or contains arrays."""
     if get_origin(hint) is np.ndarray:
         return True
     if isinstance(hint, type) and REGISTRY.get(hint.__name__) is hint:

@@ -10,9 +10,10 @@ from consilience.methods.compression.codec import Codec
 
 
 def compress(codec: Codec, content: bytes) -> Array:
-    """Compress bytes with zstd, where the codec has a level for it: shape ``(n_bytes,)``, uint8.
+    """Compress bytes with zstd if the codec has a zstd level and the result is shorter.
 
-    Bytes that it does not make fewer stay as they are.
+    Returns:
+        The bytes, shape ``(n_bytes,)``, uint8; unchanged if zstd is disabled or does not shorten them.
     """
     if codec.level and content:
         import pyarrow  # for those alone who compress
@@ -25,16 +26,16 @@ def compress(codec: Codec, content: bytes) -> Array:
 
 
 def decompress(codec: Codec, data: Array, size: int, most: int) -> bytes:
-    """Decompress bytes that :func:`compress` gave.
+    """Decompress the output of :func:`compress`.
 
     Args:
         codec: the settings.
-        data: bytes that were received, shape ``(n_bytes,)``, uint8.
+        data: received bytes, shape ``(n_bytes,)``, uint8.
         size: announced number of bytes before compression.
-        most: largest number that there can be; more are refused before anything is done.
+        most: upper limit of ``size``; a larger ``size`` is refused before decompression.
 
     Raises:
-        KnowledgeRefused: they are none, or not as many as announced.
+        KnowledgeRefused: the data cannot be decompressed, or their size differs from ``size``.
     """
     if data.dtype != np.uint8 or data.ndim != 1:
         raise KnowledgeRefused("no row of bytes")

@@ -38,47 +38,46 @@ Query = Callable[[Learner, Array, Array, np.random.Generator], None]
 
 
 class Boosted(Learner):
-    """``f(x) = Σ_j w_j h_j(x)``, weak regressors h_j fitted to functional gradients of a convex loss.
+    """Boost a weighted sum of weak regressors by functional gradient descent on a convex loss.
 
-    Trained by itself, it descends from f = 0 in ``steps`` steps (:meth:`descend`) along the empirical
-    objective
+    The model is ``f(x) = Σ_j w_j h_j(x)``, with weak regressors h_j fitted to functional gradients. ``fit``
+    starts from f = 0 and takes ``steps`` descent steps (:meth:`descend`) on the empirical objective
 
-        F[f] = (1/n) Σ_i ℓ(f(x_i), y_i) + (μ/2n) Σ_i ‖f(x_i)‖²,
+        F[f] = (1/n) Σ_i ℓ(f(x_i), y_i) + (μ/2n) Σ_i ‖f(x_i)‖².
 
-    and starts anew in every fit. :func:`consilience.methods.functional_boosting.protocol` trains one
-    such sum with many parties. Classification predicts the loss's probabilities of f (softmax, for
-    cross-entropy), and its logits are f.
+    :func:`consilience.methods.functional_boosting.protocol` trains one such sum with many parties. A
+    classifier predicts the loss's probabilities of f (softmax for cross-entropy), and its logits are f.
 
     Args:
-        weak: the weak learner, a regressor: anything that :func:`consilience.core.learners.as_learner` takes;
-            or a table ``{"name": …}`` with parameters, as in a configuration. A network is drawn anew for
+        weak: weak learner, a regressor: anything that :func:`consilience.core.learners.as_learner` takes, or
+            a table ``{"name": …}`` with parameters, as in a configuration. A network is initialised again for
             every step.
         loss: ``"cross-entropy"``, ``"logistic"``, ``"squared"``, or a
             :class:`~consilience.methods.functional_boosting.losses.ConvexLoss`; by default cross-entropy for
             classification, squared for regression.
-        kind: ``"classification"`` or ``"regression"``; by default what the loss is for, and without a loss
-            classification.
-        steps: K, when it is trained by itself; the protocol has its own steps, step size, ridge and residual.
-        step_size: η of every step.
-        ridge: μ ≥ 0.
-        residual: add the part of a step's target that its weak learner missed to the next target. A sum that
-            is trained by itself needs none: with several steps it overshoots.
-        oracle: the fit of a weak learner: a name of
-            :data:`consilience.methods.functional_boosting.weak_fits.ORACLES`, such as ``"l2"``, by its own
-            ``fit`` (Shen et al., equation 6), one of these with options, or a function
-            ``(learner, X, targets, rng)``.
-        trusts: packages whose weak learners are accepted, beside its own, where they become part of the sum
-            or a saved sum is read.
+        kind: ``"classification"`` or ``"regression"``; by default the kind of the loss, or classification
+            without a loss.
+        steps: number of steps K in ``fit``; the protocol has separate steps, step size, ridge and residual.
+        step_size: step size η.
+        ridge: regularisation μ ≥ 0.
+        residual: add the part of a step's target that its weak learner missed to the next target. Leave it
+            off for ``fit``: with several steps it overshoots.
+        oracle: method for fitting a weak learner: a name of
+            :data:`consilience.methods.functional_boosting.weak_fits.ORACLES`, an oracle with options, or a
+            function ``(learner, X, targets, rng)``. ``"l2"`` calls the weak learner's ``fit`` (Shen et al.,
+            equation 6).
+        trusts: packages whose weak learners are accepted as terms of the sum, or from a saved sum, in
+            addition to the package of ``weak``.
 
     Attributes:
         weak: the untrained weak learner.
         loss: the loss.
-        ensemble: f; ``None`` where f = 0.
-        packages: what others have to trust to use its weak learners.
+        ensemble: f; ``None`` if f = 0.
+        packages: packages that other parties have to trust to use its weak learners.
 
     Raises:
-        InvalidInput: the weak learner does not regress, cannot do without held-out rows or not be fitted by
-            the oracle; the loss is not convex; or a number is out of range.
+        InvalidInput: the weak learner does not regress, requires held-out rows or cannot be fitted by the
+            oracle; the loss is not convex; or a number is out of range.
 
     Source:
         Mason et al. 2000; Shen, Hassani, Kale & Karbasi 2022, equations 2, 4 and 6.
@@ -154,15 +153,15 @@ class Boosted(Learner):
 
     @property
     def model(self) -> Any:
-        """The weak estimator, where the weak learner has one."""
+        """The weak learner's estimator; ``None`` if it has none."""
         return getattr(self.weak, "model", None)
 
     @property
     def student(self) -> Learner:
-        """A copy of the one trained weak learner that f is, as after a distillation.
+        """A copy of the single trained weak learner that equals f after a distillation.
 
         Raises:
-            InvalidInput: f is a sum of several, or 0.
+            InvalidInput: f is a sum of several weak learners, or 0.
         """
         if self.ensemble is None or self.ensemble.weights.tolist() != [1.0]:
             count = 0 if self.ensemble is None else len(self.ensemble)
@@ -247,8 +246,8 @@ class Boosted(Learner):
         """Compute the objective ``F[f]``; it may be infinite or NaN.
 
         Args:
-            f: at the rows, shape ``(n, n_outputs)``.
-            targets: of the rows, shape ``(n, n_outputs)``.
+            f: values of f at the rows, shape ``(n, n_outputs)``.
+            targets: targets of the rows, shape ``(n, n_outputs)``.
             ridge: μ.
         """
         with np.errstate(over="ignore", invalid="ignore"):
@@ -319,9 +318,12 @@ class Boosted(Learner):
 
         Args:
             X: rows, shape ``(n, ...)``.
-            values: shape ``(n, n_outputs)``, such as those of a sum that it is to stand for.
+            values: target values, shape ``(n, n_outputs)``, such as the values of a sum.
             rng: the only source of randomness.
             warm_start: continue from :attr:`student`, by the recipe for distillation.
+
+        Returns:
+            The trained weak learner.
 
         Source:
             Shen et al. 2022, equation 17.

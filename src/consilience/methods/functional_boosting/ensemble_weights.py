@@ -1,4 +1,4 @@
-"""Weights of the terms of a boosted sum: those that descent gives, and those too small to keep."""
+"""Weights of the terms of a boosted sum: the weights after a descent, and the negligible weights."""
 
 from __future__ import annotations
 
@@ -11,11 +11,14 @@ from consilience.core.validation.numbers import check_number
 
 
 def descent_weights(step_sizes: Sequence[float], ridge: float) -> Array:
-    """The weight of each weak learner after a functional descent, ``w_k = −η_k Π_{l>k} (1 − η_l μ)``.
+    """Compute the weak learners' weights after a functional descent, ``w_k = −η_k Π_{l>k} (1 − η_l μ)``.
 
     Args:
         step_sizes: η_1 … η_K.
         ridge: μ.
+
+    Returns:
+        The weights, shape ``(K,)``.
 
     >>> descent_weights([0.25, 0.25], 1.0).tolist()
     [-0.1875, -0.25]
@@ -26,10 +29,10 @@ def descent_weights(step_sizes: Sequence[float], ridge: float) -> Array:
 
 
 def negligible(weights: Array, tolerance: float) -> Array:
-    """Mark the terms that may go: the smallest weights, up to a share ``tolerance`` of all weight.
+    """Mark the terms to drop: the smallest weights, up to a share ``tolerance`` of the total weight.
 
-    Without them the sum of functions bounded by B changes by at most ``tolerance · B · Σ_j |w_j|``; with
-    ``tolerance`` 0 weights of exactly 0 go.
+    Dropping them changes a sum of functions bounded by B by at most ``tolerance · B · Σ_j |w_j|``. With
+    ``tolerance`` 0, only weights of exactly 0 are dropped.
 
     Args:
         weights: shape ``(n,)``.

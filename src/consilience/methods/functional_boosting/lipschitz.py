@@ -1,4 +1,4 @@
-"""Lipschitz constants of data, and functions through data that have them."""
+"""Lipschitz constants of data, and Lipschitz extensions of data."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ _ROUNDING = 1e-9
 def lipschitz_constant(X: Array, values: Array, *, held: int = HELD) -> float:
     """Compute ``max ‖v_i − v_j‖ / ‖x_i − x_j‖`` over all pairs; infinite if equal rows differ in value.
 
-    It is the least Lipschitz constant of a function that takes these values, and of one that is given at
-    more points a lower bound. Time goes with the square of the number of rows.
+    The result is the least Lipschitz constant of a function with these values at these rows. For a function
+    on a larger domain, it is a lower bound. Time grows with the square of the number of rows.
 
     Args:
         X: inputs, shape ``(n, ...)``, flattened row by row.
         values: shape ``(n,)`` or ``(n, c)``.
-        held: distances in memory at a time.
+        held: number of distances in memory at a time.
 
     Raises:
-        InvalidInput: no rows, shapes that do not go together, or values that are not finite.
+        InvalidInput: there are no rows, shapes do not match, or values are NaN or infinite.
 
     Example:
         >>> lipschitz_constant(np.array([[0.0], [1.0], [3.0]]), np.array([0.0, 2.0, 0.0]))
@@ -43,23 +43,23 @@ def lipschitz_constant(X: Array, values: Array, *, held: int = HELD) -> float:
 class LipschitzExtension:
     """The largest function with a Lipschitz constant through data, ``u(x) = min_j (y_j + L ‖x − x_j‖)``.
 
-    Where labels are without noise, ``g − u`` is a functional gradient of the squared loss at g which is
-    defined, and as steep as g and u at most, everywhere (Shen et al. 2022, equation 13). For several outputs
-    each is extended by itself, and u has the constant ``√c L`` in all; Kirszbaum's extension, which the
-    paper names for that case, would keep L and has no such formula.
+    For labels without noise, ``g − u`` is a functional gradient of the squared loss at g. It is defined
+    everywhere, and its Lipschitz constant is at most the sum of the constants of g and u (Shen et al. 2022,
+    equation 13). Several outputs are extended independently, and u then has the constant ``√c L``.
+    Kirszbaum's extension, which the paper names for this case, would keep L but has no such formula.
 
     Args:
         X: inputs, shape ``(n, ...)``, flattened row by row.
         y: values, shape ``(n,)`` or ``(n, c)``.
-        constant: L, for every output; by default each output has the least that the data allow.
-        held: distances in memory at a time.
+        constant: L, for every output; by default the Lipschitz constant of each output's data.
+        held: number of distances in memory at a time.
 
     Attributes:
-        constants: L of each output, shape ``(c,)``; ``(1,)`` where ``y`` has one axis.
+        constants: L of each output, shape ``(c,)``; ``(1,)`` if ``y`` has one axis.
 
     Raises:
-        InvalidInput: L is below the data's own constant, equal rows have different values, or shapes do not
-            go together.
+        InvalidInput: L is below the Lipschitz constant of the data, equal rows have different values, or
+            shapes do not match.
 
     Source:
         McShane 1934, "Extension of range of functions"; Shen et al. 2022, equation 13.
@@ -124,7 +124,7 @@ class LipschitzExtension:
         return found
 
     def _reached(self, points: Array) -> tuple[Array, Array]:
-        """The minimum of each output, and at which of the data it is, each ``(m, c)``."""
+        """Minimum of each output, and the index of its data point, each ``(m, c)``."""
         distances = _distances(points, self._points)
         found, nearest = [], []
         for column, constant in zip(self._values.T, self.constants, strict=True):

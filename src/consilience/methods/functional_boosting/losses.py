@@ -1,7 +1,7 @@
 """Convex losses of functions: value, gradient in the function's value, and smoothness.
 
 A loss compares rows of values f with rows of targets y, both of shape ``(n, n_outputs)``; targets are one-hot
-rows, class probabilities or numbers. Functional gradient methods ask it for ``∂ℓ(f, y)/∂f`` at their rows.
+rows, class probabilities or numbers. Functional gradient methods evaluate ``∂ℓ(f, y)/∂f`` at training rows.
 
 >>> loss = loss_of("cross-entropy")
 >>> loss.gradient(np.zeros((1, 2)), np.array([[1.0, 0.0]])).tolist()
@@ -24,7 +24,7 @@ from consilience.core.validation.numbers import check_choice
 from consilience.core.validation.printing import prints_no_rows
 
 DIVERGED = 1e3
-"""A descent diverges when its objective exceeds this many times what it was at f = 0."""
+"""A descent diverges if its objective exceeds this multiple of the objective at f = 0."""
 
 _SEGMENTS = 400
 _REACH = (0.1, 1.0, 10.0)
@@ -38,12 +38,13 @@ class ConvexLoss:
     """A loss ``ℓ(f, y)``, convex in f.
 
     Attributes:
-        name: of the loss.
+        name: name of the loss.
         kind: ``"classification"`` or ``"regression"``.
-        value: of ``(f, y)``, each ``(n, n_outputs)``: ``ℓ`` of each row, shape ``(n,)``.
-        gradient: of the same: ``∂ℓ/∂f``, or a subgradient, shape ``(n, n_outputs)``.
-        smoothness: the Lipschitz constant of the gradient in f; infinite where there is none.
-        probabilities: of f, for classification: class probabilities, shape ``(n, n_outputs)``.
+        value: function of ``(f, y)``, each ``(n, n_outputs)``, that returns ``ℓ`` per row, shape ``(n,)``.
+        gradient: function of ``(f, y)`` that returns ``∂ℓ/∂f`` or a subgradient, shape ``(n, n_outputs)``.
+        smoothness: Lipschitz constant of the gradient in f; infinite if there is none.
+        probabilities: for classification, function of f that returns class probabilities, shape
+            ``(n, n_outputs)``.
     """
 
     name: str
@@ -95,7 +96,7 @@ def softmax(f: Array) -> Array:
 
 
 def on_simplex(f: Array) -> Array:
-    """Scale the positive parts of every row of f, ``(n, n_outputs)``, to sum 1; uniform where there are none.
+    """Scale the positive parts of each row of f, ``(n, n_outputs)``, to sum 1; uniform if a row has none.
 
     >>> on_simplex(np.array([[3.0, -1.0, 1.0], [-1.0, -2.0, 0.0]])).round(3).tolist()
     [[0.75, 0.0, 0.25], [0.333, 0.333, 0.333]]
@@ -150,7 +151,7 @@ LOSSES: Mapping[str, ConvexLoss] = {
     ),
     "squared": ConvexLoss("squared", "regression", _squared, _squared_gradient, 1.0, on_simplex),
 }
-"""The losses by name; ``"squared"``, ``½‖f − y‖²``, does for one-hot rows as well."""
+"""The losses by name; ``"squared"``, ``½‖f − y‖²``, also supports one-hot rows."""
 
 
 def loss_of(given: str | ConvexLoss) -> ConvexLoss:

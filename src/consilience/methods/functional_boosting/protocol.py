@@ -1,4 +1,4 @@
-"""Parties boost one function together, each with weak learners fitted to its own gradients: FFGB.
+"""Boost one function jointly, with weak learners fitted to each party's functional gradients (FFGB).
 
 Shen, Hassani, Kale & Karbasi 2022, "Federated Functional Gradient Boosting", Algorithms 1 and 2:
 
@@ -17,30 +17,31 @@ Legend: T ``rounds``, K ``local_steps``, S_t by ``participation``, η ``step_siz
 residual, Q the oracle of a party's :class:`~consilience.methods.functional_boosting.boosted.Boosted`, R_i the
 mean of its loss over its training rows, at whose j-th ``∇R_i[g] = ∂ℓ(g(x_j), y_j)/∂g``.
 
-As line 7 is linear, ``g^{K+1} = Π_k (1 − η_k μ) f + Σ_k w_k h^k`` with ``w_k = −η_k Π_{l>k} (1 − η_l μ)``:
-what a chosen party sends are its K weak learners, and what all parties are sent the new terms of f with the
-factor on the old ones. FFGB-distill (equation 17) fits one weak learner to f^{t+1} on the public rows in
-every round, and puts it in place of the sum.
+Since line 7 is linear, ``g^{K+1} = Π_k (1 − η_k μ) f + Σ_k w_k h^k`` with ``w_k = −η_k Π_{l>k} (1 − η_l μ)``.
+Therefore a chosen party sends only its K weak learners, and the server sends all parties only the new terms
+of f and a factor for the old terms. FFGB-distill (equation 17) fits one weak learner to f^{t+1} on the public
+rows in every round, and replaces the sum by it.
 
 Deviations
-    - f⁰ = 0, the server's round t is round t + 1 here, and round 0 is yielded with f⁰: nothing is trained.
-    - Everybody is sent f^{t+1} at the end of a round, chosen or not, so that every party has it and can be
-      evaluated. A party that missed it is sent all of f next time.
-    - A coordinator holds no model, so that the first party by name that answers distils, with its own weak
-      learner: it is sent the new terms, and sends the student up.
-    - Terms of weight 0 are left out; with the schedules of the theorems there are some. ``prune`` leaves out
-      more of them.
-    - Parties say how large their objective ``R_i[f] + μ/2 ‖f‖²`` is on their training rows, one number a
-      round, so that a step size that diverges is noticed.
+    - f⁰ = 0, the server's round t is round t + 1 here, and round 0 yields f⁰ without training.
+    - The server sends f^{t+1} to all parties at the end of a round, so that every party can be evaluated. A
+      party that missed it gets all of f with the next request.
+    - A coordinator holds no model. Therefore the first party by name that answers carries out the
+      distillation, with its weak learner: it receives the new terms and sends the student.
+    - Terms of weight 0 are dropped; the schedules of the theorems produce some. ``prune`` drops more terms.
+    - Every party sends its objective ``R_i[f] + μ/2 ‖f‖²`` on its training rows, one number per round, so
+      that the server detects a diverging step size.
     - The authors' published code draws f⁰ at random and puts μ g into the target of Q; its students start
-      from the last one (``warm_start`` here). Its gradient, softmax(g) − onehot, is the ∇R_i above: that of
-      a sum over rows, not of their mean. It has K = 1 and no residual, which in one step makes no difference.
-    - A party that failed is left out of line 3. So is one whose weak learners are refused on arrival:
-      damaged, of packages that no party named at the start, no regressors, or of other outputs. They are
-      built to find out, unless a party named a package that is not trusted by default: then a coordinator,
-      which holds no list of its own, looks at their descriptions alone. What they say of rows it cannot know.
-    - An objective that is infinite is refused as well: a party stops as soon as its own is beyond the limit,
-      which is reached long before infinity.
+      from the last student (``warm_start`` here). Its gradient, softmax(g) − onehot, is the ∇R_i above: the
+      gradient of a sum over rows, not of their mean. It has K = 1 and no residual, which makes no difference
+      in one step.
+    - A failed party is excluded from line 3. A party is excluded as well if the coordinator refuses its weak
+      learners: because they are damaged, come from a package which no party named at the start, are not
+      regressors, or have a different number of outputs. The coordinator builds them for this check. If a
+      party named a package outside the default list of trusted packages, the coordinator reads only their
+      descriptions, because it has no list of trusted packages. It cannot check their predictions.
+    - An infinite objective is refused as well. A party stops as soon as its objective exceeds the limit, long
+      before it becomes infinite.
 """
 
 from __future__ import annotations
@@ -100,31 +101,31 @@ def functional_gradient_boosting(
     distill: bool = False,
     warm_start: bool = False,
 ) -> Rounds:
-    """FFGB: parties add weak learners, each fitted to its own functional gradients, to one sum.
+    """Train one sum of weak learners by federated functional gradient boosting (FFGB).
 
-    Every party brings a :class:`~consilience.methods.functional_boosting.boosted.Boosted`, whose model is f^t
-    after round t. ``state.memory["objective"]`` is the mean of the parties' ``F_i[f^t]``; :func:`function_of`
-    makes f^t of a state.
+    Every party has a :class:`~consilience.methods.functional_boosting.boosted.Boosted`, which holds f^t after
+    round t. ``state.memory["objective"]`` is the mean of the parties' ``F_i[f^t]``. :func:`function_of`
+    builds f^t from a state.
 
     Args:
         rounds: number of rounds T.
-        local_steps: K, of which each is a weak learner to be sent.
-        step_size: η, the same in all steps; or ``"heterogeneous"``, ``4 / (μ (tK + k + 1))`` as in Theorems
-            4.1 and 4.4, or ``"homogeneous"``, ``2 / (…)`` as in Theorem 4.3, for inputs that are
-            distributed alike at all parties.
+        local_steps: number of steps K per round; a party sends one weak learner for each.
+        step_size: η, the same in all steps; or a schedule: ``"heterogeneous"``, ``4 / (μ (tK + k + 1))`` as
+            in Theorems 4.1 and 4.4, or ``"homogeneous"``, ``2 / (…)`` as in Theorem 4.3, for parties with the
+            same distribution of inputs.
         ridge: μ ≥ 0.
-        residual: ``False`` leaves Δ out, for comparison.
+        residual: ``False`` omits Δ, for comparison.
         participation: parties per round: a number (int), or a share in (0, 1] (float).
-        probabilities: how likely each party takes part, relative to the others; alike by default.
-        prune: after every round the terms of the smallest weights are left out which come to at most this
-            share of all weight; what they said stays in what parties remember of their own rows.
-        distill: FFGB-distill: one weak learner, fitted to f on the public rows, takes the place of the sum.
-        warm_start: of the distillation: it goes on from the last student, with the recipe's
-            ``distill_epochs``. For networks.
+        probabilities: relative probability of each party to be chosen; equal by default.
+        prune: share of the total weight to drop after every round, beginning with the terms of the smallest
+            weights. The values of f that parties store for their training rows still include dropped terms.
+        distill: replace the sum by one weak learner fitted to f on the public rows (FFGB-distill).
+        warm_start: start each distillation from the last student, with the recipe's ``distill_epochs``; for
+            networks.
 
     Raises:
-        InvalidInput: an option out of range, no public rows to distil on, models that are no Boosted, weak
-            learners that may not be or cannot be sent or are not trusted, losses that differ.
+        InvalidInput: an option is out of range, there are no public rows to distil on, a model is not a
+            Boosted, a weak learner may not or cannot be sent or is not trusted, or the losses differ.
         QuorumLost: too few parties answered.
         RunFailed: the step size diverges.
 
@@ -169,14 +170,17 @@ def functional_gradient_boosting(
 
 
 def function_of(state: RoundState, **options: Any) -> Function:
-    """f after a round of :func:`functional_gradient_boosting`, as a model by itself.
+    """Build f as a standalone model from the state of a :func:`functional_gradient_boosting` round.
 
     Args:
-        state: of a round after round 0.
-        options: ``trusted``, the packages whose models are accepted.
+        state: state of a round after round 0.
+        options: ``trusted``, the packages with accepted models.
+
+    Returns:
+        The weighted sum of weak learners.
 
     Raises:
-        InvalidInput: f is 0, as it is in round 0.
+        InvalidInput: f is 0, as in round 0.
     """
     return _whole(state).new_terms(**options)
 
@@ -184,13 +188,16 @@ def function_of(state: RoundState, **options: Any) -> Function:
 def step_sizes(
     schedule: float | Schedule, ridge: float, t: int, local_steps: int
 ) -> tuple[float, ...]:
-    """``η^{1,t} … η^{K,t}``.
+    """Compute the step sizes ``η^{1,t} … η^{K,t}`` of a round.
 
     Args:
-        schedule: one number for all, or a name of :data:`SCHEDULES`.
-        ridge: μ, above 0 where a name is given.
-        t: the server's round, 0 first.
+        schedule: one number for all steps, or a name of :data:`SCHEDULES`.
+        ridge: μ; must be above 0 for a named schedule.
+        t: the server's round, starting at 0.
         local_steps: K.
+
+    Returns:
+        K step sizes.
 
     >>> step_sizes("homogeneous", 0.5, 1, 2)
     (1.0, 0.8)
@@ -250,7 +257,7 @@ def _check(
 
 
 def _started(network: NetworkView, begun: list[Objective], ridge: float) -> RoundState:
-    """The state of f = 0, after all parties have been found to go together."""
+    """The state of f = 0, after a check that the parties are compatible."""
     first, *others = begun
     for other in others:
         if other.loss != first.loss:
@@ -277,7 +284,7 @@ def _started(network: NetworkView, begun: list[Objective], ridge: float) -> Roun
 
 
 def _asked(network: NetworkView, state: RoundState, task: Any, to: tuple[str, ...]) -> Replies:
-    """The parties asked; those that do not hold the last function are sent all of it with the question."""
+    """Send a task to parties, with all of f to those that do not hold the last function."""
     held = state.memory["holders"]
     if set(to) <= set(held):
         return network.ask(task, to=to)
@@ -286,7 +293,7 @@ def _asked(network: NetworkView, state: RoundState, task: Any, to: tuple[str, ..
 
 
 def _caught_up(state: RoundState, replies: Replies) -> RoundState:
-    """Note that the parties that answered hold the last function."""
+    """Record the answering parties as holders of the last function."""
     holders = tuple(sorted({*state.memory["holders"], *replies.parties}))
     return replace(state, memory={**state.memory, "holders": holders})
 
@@ -304,7 +311,7 @@ def _mean(
     ridge: float,
     prune: float,
 ) -> Change:
-    """Line 3: the mean of what the parties returned, as a change of f."""
+    """Line 3: the mean of the functions g^{K+1} of the parties, as a change of f."""
     factor = math.prod(1 - rate * ridge for rate in rates)
     weights = np.tile(descent_weights(rates, ridge) / len(answers), len(answers))
     every = np.concatenate([factor * state.memory["weights"], weights])
@@ -341,7 +348,7 @@ def _sent(
     ridge: float,
     took_part: tuple[str, ...],
 ) -> RoundState:
-    """The state after all parties have been sent f^{t+1}: what it is, who holds it, how good it is."""
+    """Send f^{t+1} to all parties; return the state with f^{t+1}, its holders and its mean objective."""
     memory = dict(state.memory)
     models, weights = dict(memory["models"]), np.asarray(memory["weights"])
     if change.since < 0:
@@ -376,7 +383,7 @@ def _sent(
 def _check_steady(
     state: RoundState, t: int, values: Mapping[str, float], took_part: tuple[str, ...]
 ) -> None:
-    """Raise ``RunFailed`` where a party's objective is beyond all bounds."""
+    """Raise ``RunFailed`` if a party's objective exceeds the limit."""
     for party, value in values.items():
         if not value <= state.memory["limit"]:
             raise RunFailed(

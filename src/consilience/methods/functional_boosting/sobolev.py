@@ -46,8 +46,8 @@ def train(
         rate: of the multiplicative updates of row weights.
 
     Raises:
-        InvalidInput: no torch module; gradients of another shape, or by inputs that are whole numbers;
-            equal rows with different targets, or no two different rows, for secants.
+        InvalidInput: the learner is not a torch module; gradients have another shape, or inputs are integers;
+            for secants, equal rows have different targets, or all rows are equal.
         RunFailed: training diverged.
     """
     if not isinstance(learner, TorchLearner):

@@ -1,7 +1,7 @@
-"""Tasks of functional gradient boosting, and the messages that travel.
+"""Tasks and messages of functional gradient boosting.
 
-The party's half of :mod:`consilience.methods.functional_boosting.protocol`, where the paper, the
-legend and the deviations are.
+This is the party's side of :mod:`consilience.methods.functional_boosting.protocol`; see there for the paper,
+the legend and the deviations.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ Function = WeightedEnsemble
 
 @message
 class Change:
-    """A change of f: a factor on its terms, then new terms, of which some are left out.
+    """A change of f: a factor for the old terms, new terms, and the selection of the terms to keep.
 
     Attributes:
-        since: the round whose function is changed; -1 to start from 0.
-        factor: on the old terms.
-        models: the new terms' weak learners.
-        weights: their weights, shape ``(n_models,)``.
-        kept: which terms stay, by their positions among the old ones and then the new ones.
+        since: round of the function to change; -1 to start from 0.
+        factor: factor for the old terms.
+        models: weak learners of the new terms.
+        weights: weights of the new terms, shape ``(n_models,)``.
+        kept: positions of the terms to keep, in the order of the old terms and then the new terms.
     """
 
     since: int
@@ -54,7 +54,7 @@ class Change:
 
     @classmethod
     def to(cls, models: tuple[SharedModel, ...], weights: Array) -> Change:
-        """The change from 0 to the sum of these models, all of which stay."""
+        """The change from 0 to the weighted sum of these models, keeping all terms."""
         kept = np.arange(len(weights))
         return cls(since=-1, factor=0.0, models=models, weights=weights, kept=kept)
 
@@ -69,14 +69,14 @@ class Change:
 
 @message
 class Objective(Reply, privacy="unbudgeted"):
-    """A party's objective: its value, and the loss and weak learners that it is made of.
+    """A party's objective: its value, its loss, and the packages of its weak learners.
 
     Attributes:
-        loss: the name of its loss.
-        smoothness: of the loss; infinite where it has none.
-        packages: what has to be trusted to use its weak learners.
-        value: ``R_i[f] + μ/2 ‖f‖²``; infinite, and refused, where it cannot be computed any more.
-        notes: for the ledger.
+        loss: name of the loss.
+        smoothness: smoothness constant of the loss; infinite if it has none.
+        packages: packages that others have to trust to use the party's weak learners.
+        value: ``R_i[f] + μ/2 ‖f‖²``; infinite if it cannot be computed, and then refused.
+        notes: warnings for the ledger.
     """
 
     loss: str
@@ -86,7 +86,7 @@ class Objective(Reply, privacy="unbudgeted"):
     notes: tuple[str, ...] = ()
 
     def check(self, task: TaskLike, agreement: Agreement | None) -> None:
-        """Raise ``KnowledgeRefused`` unless the party speaks for itself, of a finite number."""
+        """Raise ``KnowledgeRefused`` unless the objective is finite and the smoothness positive."""
         if not math.isfinite(self.value) or not self.smoothness > 0:
             raise KnowledgeRefused(f"its objective is {self.value}", where=self.party)
 
@@ -96,7 +96,7 @@ class WeakLearners(Reply, privacy="unbudgeted"):
     """The result of a party's K steps.
 
     Attributes:
-        models: h¹ … h^K; fewer where the objective grew beyond all bounds.
+        models: h¹ … h^K; fewer if the objective exceeded the limit.
         value: the objective at g^{K+1}.
     """
 
@@ -104,7 +104,7 @@ class WeakLearners(Reply, privacy="unbudgeted"):
     value: float
 
     def check(self, task: TaskLike, agreement: Agreement | None) -> None:
-        """Raise ``KnowledgeRefused`` unless they are the party's, as many as were asked for, and usable."""
+        """Raise ``KnowledgeRefused`` unless these are the party's, usable, and as many as requested."""
         if not math.isfinite(self.value):
             raise KnowledgeRefused(f"its objective is {self.value}", where=self.party)
         limit, steps = getattr(task, "limit", math.inf), len(getattr(task, "step_sizes", ()))
@@ -116,12 +116,12 @@ class WeakLearners(Reply, privacy="unbudgeted"):
 
 @message
 class Student(Reply, privacy="unbudgeted"):
-    """A weak learner that stands for a sum of them."""
+    """A weak learner distilled from a sum of weak learners."""
 
     model: SharedModel
 
     def check(self, task: TaskLike, agreement: Agreement | None) -> None:
-        """Raise ``KnowledgeRefused`` unless it is the party's, and usable."""
+        """Raise ``KnowledgeRefused`` unless the student is the party's, and usable."""
         _check_model(self.model, self.party, task, agreement)
 
 
@@ -138,15 +138,15 @@ def _check_model(
 
 
 def _check_regressor(model: SharedModel, *, n_outputs: int, packages: Sequence[str]) -> None:
-    """Raise ``KnowledgeRefused`` on a packed model that is no regressor of so many outputs.
+    """Raise ``KnowledgeRefused`` unless a packed model is a regressor with the expected outputs.
 
-    It is built to find out, but asked nothing. Where packages outside of :data:`TRUSTED` are among those
-    agreed on, which nobody here has said to trust, only the description is looked at.
+    The model is built for this check but makes no predictions. If the agreed packages include one outside of
+    :data:`TRUSTED`, the coordinator does not build the model and checks only its description.
 
     Args:
-        model: as it arrived.
-        n_outputs: how many there should be.
-        packages: those that were agreed on; models of others are refused.
+        model: the packed model, as received.
+        n_outputs: expected number of outputs.
+        packages: agreed packages; models from other packages are refused.
     """
     try:
         about = json.loads(model.about)
@@ -173,11 +173,11 @@ class StartFunction(
     exposure="usual",
     limits=(),
 ):
-    """Start from ``f = 0``, and say whether your weak learners can be sent.
+    """Start from ``f = 0``, and check that the party's weak learners can be sent.
 
     Attributes:
         ridge: μ.
-        warm_start: whether students go on from the last one.
+        warm_start: start each student from the last one.
     """
 
     round: int
@@ -215,13 +215,13 @@ class CheckTrust(
     exposure="nothing",
     limits=(),
 ):
-    """Say whether you accept weak learners of these packages."""
+    """Check that the party accepts weak learners from these packages."""
 
     round: int
     packages: tuple[str, ...]
 
     def run(self, party: PartyView) -> Receipt:
-        """Fails where it does not: the party, or its learner, which reads what it has saved."""
+        """Raise ``InvalidInput`` unless the party and its learner, which reads saved sums, trust them."""
         for package in self.packages:
             if package not in trusted_by(party) or package not in _learner(party).trusts:
                 raise InvalidInput(
@@ -242,15 +242,15 @@ class Descend(
     exposure="usual",
     limits=(),
 ):
-    """Take K steps on your own rows, and send the weak learners.
+    """Take K steps on the party's training rows, and send the weak learners.
 
     Attributes:
         step_sizes: η^{1,t} … η^{K,t}.
         ridge: μ.
-        residual: whether Δ is kept.
-        limit: of the objective: beyond it no further step is taken.
-        packages: whose weak learners were agreed on.
-        missed: f^t, where the party does not hold it.
+        residual: use the residual Δ.
+        limit: limit of the objective; the party stops when the objective exceeds it.
+        packages: agreed packages of weak learners.
+        missed: f^t, if the party does not hold it.
     """
 
     round: int
@@ -298,10 +298,10 @@ class DistillFunction(
     """Fit one weak learner to f^{t+1} on the public rows, and send it.
 
     Attributes:
-        change: from f^t to f^{t+1}.
-        warm_start: whether it goes on from the last student.
-        packages: whose weak learners were agreed on.
-        missed: f^t, where the party does not hold it.
+        change: change from f^t to f^{t+1}.
+        warm_start: start from the last student.
+        packages: agreed packages of weak learners.
+        missed: f^t, if the party does not hold it.
     """
 
     round: int
@@ -334,10 +334,10 @@ class ChangeFunction(
     exposure="unmeasured",
     limits=(),
 ):
-    """Take f^{t+1} for your model.
+    """Set the party's model to f^{t+1}.
 
     Attributes:
-        change: to it.
+        change: change from the party's function to f^{t+1}.
         ridge: μ.
     """
 
@@ -346,7 +346,7 @@ class ChangeFunction(
     ridge: float
 
     def run(self, party: PartyView) -> Objective:
-        """The objective at f^{t+1}, and a note where f = 0 was better."""
+        """The objective at f^{t+1}, and a note if f = 0 was better."""
         _change(party, self.change, self.round)
         found = _objective(party, self.round, self.ridge)
         begun = float(party.trainer.memory["begun"])
@@ -371,14 +371,14 @@ def _learner(party: PartyView) -> Boosted:
 
 
 def _held(party: PartyView, round: int) -> Boosted:
-    """The party's learner, which holds the function of that round."""
+    """Return the party's learner; raise ``InvalidInput`` unless it holds the function of that round."""
     if int(party.trainer.memory.get("round", np.array(-1))) != round:
         raise InvalidInput(f"it does not hold the function of round {round}")
     return _learner(party)
 
 
 def _change(party: PartyView, change: Change, round: int) -> None:
-    """Make f the function of a round, and keep its values at the party's own rows."""
+    """Set f to the function of a round, and store its values at the party's training rows."""
     X, targets = party.trainer.rows.train
     if change.since < 0:
         ensemble, f = None, np.zeros(targets.shape)

@@ -1,11 +1,12 @@
 """Weak-learning oracles: fits of a regressor to a functional gradient, and the strength of a fit.
 
-An oracle Q answers a query φ, given by its values at rows, with h; it has the strength γ in (0, 1] in a norm
-if ‖h − φ‖ ≤ (1 − γ) ‖φ‖. Shen, Hassani, Kale & Karbasi 2022 take three norms: L² (equation 5), for inputs
-distributed alike; L∞ (10), for others; and a Lipschitz norm (14, 15), for others with squared loss.
+An oracle Q answers a query φ, given by its values at rows, with h. It has the strength γ in (0, 1] in a norm
+if ‖h − φ‖ ≤ (1 − γ) ‖φ‖. Shen, Hassani, Kale & Karbasi 2022 use three norms: L² (equation 5) for parties with
+the same distribution of inputs, and L∞ (10) for other parties. The third is a Lipschitz norm (14, 15), for
+other parties with squared loss.
 
-No oracle promises a γ: it is measured after the fit (:func:`gamma_l2`, :func:`gamma_l_infinity`,
-:func:`gamma_lipschitz`), at the rows that it was fitted to.
+The oracles guarantee no γ. It is measured after the fit, at the training rows (:func:`gamma_l2`,
+:func:`gamma_l_infinity`, :func:`gamma_lipschitz`).
 """
 
 from __future__ import annotations
@@ -69,19 +70,20 @@ class LeastSquares:
 class LeastMaximum:
     """Q∞: ``min_h max_x ‖φ(x) − h(x)‖²`` (equation 20), by least squares with weights that change.
 
-    The maximum over rows is one over weights that sum to 1, so this is a game of the learner against the
-    weights. The learner answers them by weighted least squares; they follow the errors e by multiplicative
-    updates (Freund & Schapire 1999), ``w_i ← w_i exp(rate ‖e_i‖² / max_j ‖e_j‖²)``; and of all answers the
-    one with the least maximum is kept. It takes any regressor with row weights, trees as well as networks;
-    one that trains incrementally goes on from answer to answer, with its recipe's ``epochs``.
+    The maximum over rows equals a maximum over weights with sum 1, so the problem is a game between the
+    learner and the weights. In each step, the learner is fitted by weighted least squares. The weights follow
+    the errors e by multiplicative updates (Freund & Schapire 1999),
+    ``w_i ← w_i exp(rate ‖e_i‖² / max_j ‖e_j‖²)``. The fit with the least maximum is kept. The oracle supports
+    any regressor with row weights, such as trees and networks. An incremental learner continues from fit to
+    fit, with its recipe's ``epochs``.
 
-    The classical update ``w_i ← w_i ‖e_i‖`` (Lawson 1961) loses rows that were met exactly once, as trees
-    do, for good. Minimising a smooth maximum of minibatches by gradients, possible for networks alone, came
-    no nearer in as many epochs (``docs/results/oracles.md``).
+    The classical update ``w_i ← w_i ‖e_i‖`` (Lawson 1961) permanently loses a row after one exact fit, which
+    is common for trees. Gradient descent on a smooth maximum of minibatches, which works for networks only,
+    was no more accurate in the same number of epochs (``docs/results/oracles.md``).
 
     Args:
         fits: number of fits, 1 or more.
-        rate: of the updates, above 0; steps much larger than 1 oscillate.
+        rate: rate of the updates, above 0; values much larger than 1 oscillate.
 
     Raises:
         InvalidInput: a number is out of range.
@@ -134,25 +136,25 @@ class LeastMaximum:
 class SobolevTraining:
     """Q^lip: ``min_h max_x ‖φ(x) − h(x)‖² + ∫ ‖∇φ(x) − ∇h(x)‖² dx`` (equation 21), for networks.
 
-    The maximum is taken as in :class:`LeastMaximum`, with weights of rows that change once an epoch. The
-    integral is a mean, of one of two things:
+    The maximum is computed as in :class:`LeastMaximum`, with row weights that change once per epoch. The
+    integral is approximated by one of two means:
 
-    - where ∇φ is given, over points between two rows of a batch, drawn anew in every step, and for several
-      outputs in random directions of output (Czarnecki et al. 2017);
-    - where φ is known at rows alone, over secants to one of the nearest rows,
-      ``‖(h − φ)(x_i) − (h − φ)(x_j)‖² / ‖x_i − x_j‖²``, the largest of which is what equation 15 is about.
+    - With a given ∇φ: the mean over points between two rows of a batch, drawn again in every step. For
+      several outputs, the gradients are compared in random output directions (Czarnecki et al. 2017).
+    - With φ given at rows only: the mean over secants to one of the nearest rows,
+      ``‖(h − φ)(x_i) − (h − φ)(x_j)‖² / ‖x_i − x_j‖²``. Equation 15 bounds the largest secant.
 
-    It trains for the recipe's ``first_epochs``, with a small network at three to six times the cost of least
-    squares, and keeps the epoch with the least sum.
+    Training takes the recipe's ``first_epochs`` and keeps the epoch with the least sum. For a small network,
+    it costs three to six times as much as least squares.
 
     Args:
-        gradient: ∇φ at rows of shape ``(m, ...)``, as ``(m, c, d)`` with d inputs in all, such as
-            :meth:`LipschitzExtension.gradient
-            <consilience.methods.functional_boosting.lipschitz.LipschitzExtension.gradient>` where that is φ;
-            ``None`` for secants.
-        strength: a factor of the integral; the paper has 1, whatever the inputs' units.
-        neighbours: nearest rows that a row has secants to.
-        rate: of the weights; much larger, and all weight is soon on a row or two.
+        gradient: function that returns ∇φ, shape ``(m, c, d)``, at rows of shape ``(m, ...)`` with d inputs
+            in all. For a Lipschitz extension φ, use :meth:`LipschitzExtension.gradient
+            <consilience.methods.functional_boosting.lipschitz.LipschitzExtension.gradient>`. ``None`` uses
+            secants.
+        strength: factor of the integral; the paper uses 1, for all units of the inputs.
+        neighbours: number of nearest rows for the secants of a row.
+        rate: rate of the weight updates; much larger values soon put all weight on one or two rows.
 
     Raises:
         InvalidInput: a number is out of range.
@@ -220,7 +222,7 @@ ORACLES: dict[str, Oracle] = {
     "l_infinity": LeastMaximum(),
     "sobolev": SobolevTraining(),
 }
-"""By the names that configuration files use."""
+"""Oracles by their names in configuration files."""
 
 
 def oracle_of(name: str) -> Oracle:
@@ -240,17 +242,19 @@ def oracle_of(name: str) -> Oracle:
 
 
 def gamma_l2(outputs: Array, targets: Array, weights: Array | None = None) -> float:
-    """The largest γ with ``‖h − φ‖_α ≤ (1 − γ) ‖φ‖_α``, ``‖f‖²_α = E_{x∼α} ‖f(x)‖²`` (equation 5).
-
-    1 is exact, 0 no better than h = 0, and below 0 worse. For φ = 0 it is 1 if h = 0, else −∞.
+    """Compute the largest γ with ``‖h − φ‖_α ≤ (1 − γ) ‖φ‖_α``, ``‖f‖²_α = E_{x∼α} ‖f(x)‖²`` (equation 5).
 
     Args:
         outputs: h at rows, shape ``(n, c)``.
-        targets: φ there, shape ``(n, c)``.
-        weights: α, shape ``(n,)``; by default rows count alike.
+        targets: φ at the same rows, shape ``(n, c)``.
+        weights: α, shape ``(n,)``; by default all rows have equal weight.
+
+    Returns:
+        γ: 1 for an exact fit, 0 for a fit no better than h = 0, negative for a worse fit. For φ = 0 it is 1
+        if h = 0, else −∞.
 
     Raises:
-        InvalidInput: shapes that do not go together, weights out of range.
+        InvalidInput: shapes do not match, or weights are out of range.
 
     >>> gamma_l2(np.array([[3.0], [0.0]]), np.array([[3.0], [4.0]]))  # 1 − 4/5
     0.19999999999999996
@@ -266,7 +270,7 @@ def gamma_l2(outputs: Array, targets: Array, weights: Array | None = None) -> fl
 
 
 def gamma_l_infinity(outputs: Array, targets: Array) -> float:
-    """The largest γ with ``‖h − φ‖_{α,∞} ≤ (1 − γ) ‖φ‖_{α,∞}``, the maxima of ‖·‖ over rows (equation 10).
+    """Compute the largest γ with ``‖h − φ‖_{α,∞} ≤ (1 − γ) ‖φ‖_{α,∞}``, maxima over rows (equation 10).
 
     Args:
         outputs: h at rows, shape ``(n, c)``.
@@ -281,20 +285,24 @@ def gamma_l_infinity(outputs: Array, targets: Array) -> float:
 
 
 def gamma_lipschitz(X: Array, outputs: Array, targets: Array) -> float:
-    """The largest γ with which equations 14 and 15 both hold, at rows:
+    """Compute the largest γ for which equations 14 and 15 both hold at rows:
 
         ‖h − φ‖_{α,∞} ≤ (1 − γ) ‖φ‖_{α,∞}    and    ‖h − φ‖_lip ≤ (1 − γ) ‖φ‖_lip.
 
-    The constants are those over pairs of rows (:func:`lipschitz_constant`), which bound those over all inputs
-    from below. The paper asks for ``‖h‖_lip ≤ ‖φ‖_lip`` besides, which has no γ in it: compare the constants.
+    The Lipschitz constants are maxima over pairs of rows (:func:`lipschitz_constant`), which are lower bounds
+    of the constants over all inputs. The paper also requires ``‖h‖_lip ≤ ‖φ‖_lip``. This condition does not
+    involve γ; compare the constants to check it.
 
     Args:
         X: the rows, shape ``(n, ...)``.
-        outputs: h there, shape ``(n, c)``.
-        targets: φ there, shape ``(n, c)``.
+        outputs: h at the rows, shape ``(n, c)``.
+        targets: φ at the rows, shape ``(n, c)``.
+
+    Returns:
+        γ, as in :func:`gamma_l2`.
 
     Raises:
-        InvalidInput: shapes that do not go together, or equal rows with different φ.
+        InvalidInput: shapes do not match, or equal rows have different φ.
     """
     h, phi = _pair(outputs, targets)
     missed, size = (lipschitz_constant(X, f) for f in (h - phi, phi))

@@ -1,4 +1,4 @@
-"""Weak learners of a boosted sum: made from what a user gives, and the packages that they come from."""
+"""Make the weak learner of a boosted sum from a user's model, and list its packages."""
 
 from __future__ import annotations
 
@@ -62,7 +62,11 @@ def weak_learner(given: Any) -> Learner:
 
 
 def packages_of(learner: Learner) -> tuple[str, ...]:
-    """List what others have to trust to build a weak learner: packages of its parts, a network's module."""
+    """List the packages which others have to trust to build a weak learner.
+
+    These are the packages of an estimator and its parts. For a network, they are the package and the module
+    of its factory.
+    """
     model = getattr(learner, "model", None)
     if model is not None:
         given = model.get_params(deep=True).values() if hasattr(model, "get_params") else ()

@@ -26,11 +26,11 @@ BATCH = 4096
 """Rows predicted at a time."""
 
 _BUILT: WeakValueDictionary[tuple[object, ...], Learner] = WeakValueDictionary()
-"""Models that some ensemble of this process holds: the same bytes are not built twice."""
+"""Cache of the built models of this process's ensembles, so that the same bytes are built only once."""
 
 
 class Packed(Protocol):
-    """A model as it travels, such as a :class:`~consilience.core.messages.replies.SharedModel`."""
+    """A packed model in a message, such as a :class:`~consilience.core.messages.replies.SharedModel`."""
 
     @property
     def about(self) -> str:
@@ -42,17 +42,18 @@ class Packed(Protocol):
 
 
 class WeightedEnsemble:
-    """``f(x) = Σ_j w_j h_j(x)``; it never changes, what alters it gives a new one.
+    """Immutable weighted sum of models, ``f(x) = Σ_j w_j h_j(x)``.
 
-    Models that came in packed form are built when they are first asked.
+    Methods that change the sum return a new ensemble. Packed models are built at their first prediction.
 
     Args:
-        models: h_j, packed or trained learners.
-        weights: w_j, shape ``(n_models,)``; any numbers.
-        trusted: packages whose models are accepted.
+        models: h_j, packed models or trained learners.
+        weights: w_j, shape ``(n_models,)``; any finite numbers.
+        trusted: packages with accepted models.
 
     Raises:
-        InvalidInput: there are no models, or not one finite weight for each.
+        InvalidInput: there are no models, or weights and models do not match in number, or a weight is NaN or
+            infinite.
 
     Example:
         >>> from consilience.models.presets import make
@@ -168,11 +169,15 @@ class WeightedEnsemble:
         """Train one model on the ensemble's predictions for ``X``.
 
         Args:
-            model: anything that :func:`consilience.core.learners.as_learner` takes. A regressor learns the
-                sums; a classifier these lifted alike in all columns until they sum to 1, of which the
-                positive parts are brought to sum 1 again: a signed sum of probabilities sums to anything.
-            X: inputs without labels, shape ``(n, ...)``, such as agents' own or public rows.
+            model: anything that :func:`consilience.core.learners.as_learner` takes. A regressor is fitted to
+                the ensemble's predictions. For a classifier, each row of the predictions is first shifted
+                by a constant to sum to 1; then negative parts are removed and the row is divided by its sum.
+                The correction is needed because signed sums of probabilities can have any total.
+            X: inputs without labels, shape ``(n, ...)``, such as agents' private rows or public rows.
             rng: the only source of randomness.
+
+        Returns:
+            The trained model.
         """
         X = np.asarray(X)
         learner = as_learner(model)

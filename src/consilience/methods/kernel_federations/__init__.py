@@ -1,8 +1,9 @@
-"""A federation of kernel ridge regressions, computed exactly and at once.
+"""Exact simulation of a federation of kernel ridge regressions in closed form.
 
-Park, Hong & Hwang 2023 analyse clients that share one kernel k, a regularisation λ and N_p public rows X_p.
-All that they do can be written in the eigenbasis of K_pp = Q diag(μ) Qᵀ, which no client, no round and no λ
-changes. With c = λ N_p / (1 − α), P_j = K_{X_j p} Q and targets ŵ = Qᵀ w, client j needs one small system:
+Park, Hong & Hwang 2023 analyse clients with a common kernel k, a regularisation λ and N_p public rows X_p.
+All computations can be written in the eigenbasis of K_pp = Q diag(μ) Qᵀ, which does not depend on the
+clients, the round or λ. With c = λ N_p / (1 − α), P_j = K_{X_j p} Q and targets ŵ = Qᵀ w, client j needs one
+small system:
 
     G_j = K_{X_j X_j} + (λ N_j / α) I − P_j diag(1 / (μ + c)) P_jᵀ = L_j L_jᵀ          (N_j × N_j)
     T_j = L_j⁻¹ P_j diag(1 / (μ + c)),   z_j = L_j⁻¹ y_j,   s_j = z_j − T_j ŵ
@@ -15,10 +16,10 @@ changes. With c = λ N_p / (1 − α), P_j = K_{X_j p} Q and targets ŵ = Qᵀ w
     v̂ ↦ A d v̂ + b,   A = diag(μ / (μ + c)) − c Σ_j p_j T_jᵀ T_j,   b = c Σ_j p_j T_jᵀ z_j,
     d = 1 + N_p λ₀ / (μ + ε)                                           (de-regularisation, equation 7)
 
-whose fixed point, the consensus after infinitely many rounds, is one solve. Memory is O(N_p² + N_p Σ
-N_j); beyond a limit the clients are gone through in blocks, which makes it O(N_p² + m N_p), the last
-term for the m models. For N_p beyond what fits, Nyström's approximation of the public rows' part of the
-kernel takes its place, and the same formulas hold with the eigenpairs that it has.
+whose fixed point, the consensus after infinitely many rounds, requires one solve. Memory is O(N_p² + N_p Σ
+N_j). Above a limit, the clients are processed in blocks, which reduces memory to O(N_p² + m N_p), the last
+term for the m models. If N_p is too large for this, a Nyström approximation can replace the public rows' part
+of the kernel; the same formulas hold with its eigenpairs.
 """
 
 from consilience.methods.kernel_federations.federation import Iteration, KernelFederation

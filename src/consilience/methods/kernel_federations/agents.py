@@ -1,9 +1,9 @@
-"""Agents with kernel regressions that learn from one another's models, computed exactly and at once.
+"""Exact simulation of distillation between agents with kernel regressions (AKD, AvgKD, PKD, EKD).
 
 Afonin & Karimireddy 2022. Agent a has N_a rows X^a with targets y^a and a kernel k_a; N = Σ N_a, and all
 kernel matrices are divided by N. It fits targets ŷ by ``g(x) = (1/N) k_a(x, X^a) (c I + L_aa)⁻¹ ŷ`` with
-``L_ab = k_a(X^a, X^b) / N``, so that what it says of agent b's rows is a fixed matrix times ŷ. These
-matrices are computed once; a round of any of the protocols is then a few products of a matrix and a vector.
+``L_ab = k_a(X^a, X^b) / N``. Therefore its predictions for agent b's rows are a fixed matrix times ŷ. These
+matrices are computed once, and a round of any protocol takes a few matrix-vector products.
 
     AKD        ŷ^{a+1} ← L_ab^⊤ (c I + L_aa)⁻¹ ŷ^a, round the ring
     AvgKD      ŷ^i ← (y^i + Σ_{j≠i} g^j(X^i)) / M
@@ -11,10 +11,10 @@ matrices are computed once; a round of any of the protocols is then a few produc
     EKD        Σ_t (−1)^t Σ_i g^i_t, the Neumann series of block Jacobi on (c I + L) β = y
     conjugate  the same system by conjugate gradients with the same blocks as preconditioner
 
-Conjugate gradients need one kernel for all agents, since L must be symmetric. A round exchanges what a
-round of EKD does, every agent's function, and two numbers an agent: r·z and p·q.
+Conjugate gradients need one kernel for all agents, since L must be symmetric. In a round, every agent sends
+its function, as in EKD, and two numbers: r·z and p·q.
 
-With c = 0 the fits are those of least norm (pseudo-inverses); the EKD series then need not converge.
+With c = 0 the fits have least norm (pseudo-inverses); the EKD series may then diverge.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from consilience.core.validation.numbers import check_number
 from consilience.core.validation.printing import prints_no_rows
 
 Targets = tuple[Array, ...]
-"""One array an agent, shape ``(N_a, k)``."""
+"""One array per agent, shape ``(N_a, k)``."""
 
 
 @prints_no_rows
@@ -41,18 +41,18 @@ class Expansion:
     """A function ``f(x) = (1/N) Σ_a k_a(x, X^a) s_a``.
 
     Attributes:
-        agents: whose kernels and rows.
-        coefficients: s, one array an agent, shape ``(N_a, k)``; ``None`` for agents that have no part in it.
+        agents: agents with the kernels k_a and rows X^a.
+        coefficients: s, one array per agent, shape ``(N_a, k)``; ``None`` for agents without a term.
     """
 
     agents: KernelAgents
     coefficients: tuple[Array | None, ...]
 
     def predict(self, X: Array) -> Array:
-        """Values, shape ``(n, k)``.
+        """Compute f at ``X``, shape ``(n, k)``.
 
         Args:
-            X: shape ``(n, d)``.
+            X: inputs, shape ``(n, d)``.
         """
         X = np.asarray(unmasked(X), dtype=np.float64)
         columns = self.agents.X[0].shape[1]
@@ -71,17 +71,17 @@ class Expansion:
 
 
 class KernelAgents:
-    """Agents with kernel regressions.
+    """Simulate the protocols of Afonin & Karimireddy 2022 for agents with kernel regressions.
 
     Args:
-        kernels: one for all agents, or one each; names or functions, as
+        kernels: one kernel for all agents, or one for each; names or functions, as
             :func:`consilience.core.numerics.kernels.kernel_of` takes them.
         data: M ≥ 2 pairs ``(X^a, y^a)`` of shapes ``(N_a, d)`` and ``(N_a,)`` or ``(N_a, k)``.
         regularization: c ≥ 0, on the scale of kernel matrices divided by N.
 
     Raises:
-        InvalidInput: fewer than two agents, shapes that do not go together, values that are not finite,
-            c < 0, a kernel that is not positive semi-definite.
+        InvalidInput: there are fewer than two agents, shapes do not match, values are NaN or infinite, c < 0,
+            or a kernel is not positive semi-definite.
 
     Source:
         Afonin & Karimireddy 2022, sections 3 to 5.
@@ -183,7 +183,10 @@ class KernelAgents:
     # --- the targets of rounds 0, 1, 2, … ---------------------------------------------------------
 
     def alternating(self) -> Iterator[Targets]:
-        """AKD from every agent at once: in round t agent a is taught by what began at agent a − t."""
+        """Yield the targets of rounds 0, 1, 2, … of AKD from every agent at once.
+
+        In round t, agent a gets its targets from the chain that started at agent a − t.
+        """
         targets = self.y
         while True:
             yield targets
@@ -191,11 +194,11 @@ class KernelAgents:
             targets = (passed[-1], *passed[:-1])
 
     def averaged(self) -> Iterator[Targets]:
-        """Averaged knowledge distillation (AvgKD): the functions after rounds 0, 1, 2, …"""
+        """Yield the targets of rounds 0, 1, 2, … of averaged knowledge distillation (AvgKD)."""
         return self._mixed(labels=True)
 
     def parallel(self) -> Iterator[Targets]:
-        """Parallel knowledge distillation (PKD): the functions after rounds 0, 1, 2, …"""
+        """Yield the targets of rounds 0, 1, 2, … of parallel knowledge distillation (PKD)."""
         return self._mixed(labels=False)
 
     def _mixed(self, *, labels: bool) -> Iterator[Targets]:
@@ -211,7 +214,7 @@ class KernelAgents:
     # --- models of all rows -----------------------------------------------------------------------
 
     def ensembled(self) -> Iterator[Expansion]:
-        """EKD: the signed sum of all models after rounds 0, 1, 2, …"""
+        """Yield the signed sum of all models after rounds 0, 1, 2, … (EKD)."""
         total = [np.zeros(y.shape) for y in self.y]
         for t, targets in enumerate(self.alternating()):
             total = [
@@ -221,10 +224,10 @@ class KernelAgents:
             yield Expansion(self, tuple(total))
 
     def conjugate(self) -> Iterator[Expansion]:
-        """Preconditioned conjugate gradients on ``(c I + L) β = y``: the function after rounds 0, 1, 2, …
+        """Yield the function after rounds 0, 1, 2, … of preconditioned conjugate gradients.
 
-        Round 0 is EKD's: the sum of all agents' own models. Every output has steps of its own. Ends when the
-        residual is at rounding.
+        The system is ``(c I + L) β = y``. Round 0 is the same as in EKD: the sum of all agents' local models.
+        Every output has separate step lengths. The iterator ends when the residual is at rounding error.
 
         Raises:
             InvalidInput: the agents have different kernels, or c is 0.
@@ -259,7 +262,7 @@ class KernelAgents:
             before = length
 
     def _applied(self, coefficients: Sequence[Array]) -> list[Array]:
-        """``(c I + L) β``: what all agents' functions say of each one's rows."""
+        """``(c I + L) β`` at each agent's rows."""
         return [
             self.regularization * coefficients[b]
             + sum(self._blocks[a][b].T @ s for a, s in enumerate(coefficients))

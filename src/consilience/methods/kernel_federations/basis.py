@@ -65,17 +65,18 @@ class Exact:
 
 
 class Nystrom:
-    """Public rows through the kernel ``k̃(x, z) = k(x, L) K_LL⁻¹ k(L, z)`` of landmarks L, r ≤ len(L).
+    """Nyström basis of the public rows: the kernel ``k̃(x, z) = k(x, L) K_LL⁻¹ k(L, z)`` of landmarks L.
 
-    Between a client's own rows the kernel stays k, which is k̃ and a positive semi-definite rest; with all
-    public rows as landmarks nothing is approximated. Features ψ with ``k̃(x, z) = ψ(x)·ψ(z)`` are turned so
-    that those of the public rows are orthogonal; then ``k̃(X, X_p) Q = ψ(X) diag(√μ)``. Takes O(N_p r)
-    memory for :meth:`predictions` and O(r²) for all else.
+    The rank r is at most len(L). Between a client's own rows, the kernel stays k, which is the sum of k̃ and
+    a positive semi-definite remainder. If all public rows are landmarks, the basis is exact. Features ψ with
+    ``k̃(x, z) = ψ(x)·ψ(z)`` are rotated to make the columns of ψ(X_p) orthogonal; then
+    ``k̃(X, X_p) Q = ψ(X) diag(√μ)``. Memory is O(N_p r) for :meth:`predictions` and O(r²) for all other
+    methods.
 
     Args:
         kernel: k.
         public: X_p, shape ``(N_p, d)``.
-        landmarks: how many public rows, evenly spaced, become L.
+        landmarks: number of landmarks L, taken evenly spaced from the public rows.
 
     Source:
         Williams & Seeger 2001, "Using the Nyström method to speed up kernel machines".
@@ -117,7 +118,7 @@ class Nystrom:
         return self._features(self._public) @ (coordinates / self._roots)
 
     def of(self, predictions: Array) -> Array:
-        """``Qᵀ v``; what no function of the approximate kernel can take is left out."""
+        """``Qᵀ v``: the projection of v on the values that functions of the approximate kernel can take."""
         return np.asarray((self._features(self._public).T @ predictions) / self._roots)
 
     @property

@@ -23,23 +23,23 @@ JITTER = 1e-10
 
 
 class KernelFederation:
-    """Clients with kernel ridge regressions, and the public rows through which they teach one another.
+    """Simulate ensemble distillation between clients with kernel ridge regressions over public rows.
 
     Args:
         kernel: a name or a function, as :func:`consilience.core.numerics.kernels.kernel_of` takes it.
         clients: m pairs ``(X_j, y_j)`` of shapes ``(N_j, d)`` and ``(N_j,)`` or ``(N_j, k)``.
-        public: X_p, shape ``(N_p, d)``, no row twice.
+        public: X_p, shape ``(N_p, d)``, without duplicate rows.
         regularization: λ > 0.
         alpha: weight of a client's own rows in (0, 1); 1/m by default, as in the paper.
-        jitter: ε over the mean of K_pp's diagonal, added to K_pp where it is inverted.
-        landmarks: number of public rows, evenly spaced, that carry a Nyström approximation of the kernel;
-            ``None`` for the kernel itself.
-        memory: bytes that kernel matrices between clients and public rows may take before they are computed
-            anew whenever they are needed. Rounds with a part of the clients keep them whatever it says.
+        jitter: ε divided by the mean of K_pp's diagonal; added to K_pp before inversion.
+        landmarks: number of landmarks of a Nyström approximation, taken evenly spaced from the public rows;
+            ``None`` uses the exact kernel.
+        memory: limit, in bytes, for stored kernel matrices between clients and public rows. Larger matrices
+            are recomputed at each use, except in rounds with partial participation, which always store them.
 
     Raises:
-        InvalidInput: shapes that do not go together, NaN, different numbers of targets, public rows that
-            are equal, a kernel that is not positive semi-definite, λ ≤ 0, α outside (0, 1).
+        InvalidInput: shapes do not match, values are NaN, clients have different numbers of targets, public
+            rows are equal, the kernel is not positive semi-definite, λ ≤ 0, or α is outside (0, 1).
 
     Source:
         Park, Hong & Hwang 2023, "Towards Understanding Ensemble Distillation in Federated Learning".
@@ -93,7 +93,7 @@ class KernelFederation:
     def varied(
         self, *, regularization: float | None = None, alpha: float | None = None
     ) -> KernelFederation:
-        """Copy the clients with another λ or α; what does not depend on them is not computed again."""
+        """Return a copy with another λ or α, which shares all matrices that do not depend on λ and α."""
         other = KernelFederation.__new__(KernelFederation)
         other._set(
             self.gathered,
@@ -107,7 +107,7 @@ class KernelFederation:
         return len(self.gathered)
 
     def points(self, X: Array) -> Points:
-        """Prepare rows ``(n, d)`` to predict at; worth keeping when several models are to predict them."""
+        """Prepare rows ``(n, d)`` for prediction; reuse the result for predictions with several models."""
         return self.gathered.points(X)
 
     # --- what clients do ------------------------------------------------------------------------
@@ -129,7 +129,7 @@ class KernelFederation:
         return self._taught(self.gathered.basis.of(np.asarray(targets)))
 
     def _taught(self, targets: Array) -> Models:
-        """Distil in coordinates: ``(r, k)``, or ``(m, r, k)`` for each client its own."""
+        """Distil targets in coordinates: ``(r, k)``, or ``(m, r, k)`` with separate targets per client."""
         own: Array = np.zeros(self.gathered.y.shape)
         shared: Array = np.zeros((len(self), len(self._values), own.shape[2]))
         each = np.broadcast_to(targets, shared.shape)
@@ -160,16 +160,17 @@ class KernelFederation:
         consensus: ConsensusUpdate | None = None,
         participants: Iterable[Sequence[int] | Array] | None = None,
     ) -> Iterator[Iteration]:
-        """Yield the rounds, one after another; without end, or as long as ``participants`` names some.
+        """Yield the rounds in order: endlessly, or one for each item of ``participants``.
 
         Args:
             deregularization: λ₀ ≥ 0: 0 for Algorithm 1; the paper takes λ for Algorithms 2 and 3.
-            consensus: how the consensus moves; ``damped()`` is line 8 of Algorithm 3. It sees coordinates
-                in the eigenbasis, where lengths and angles are those of the predictions.
-            participants: positions of each round's clients; all of them by default.
+            consensus: update rule of the consensus; ``damped()`` is line 8 of Algorithm 3. It works on
+                coordinates in the eigenbasis, which have the same lengths and angles as the predictions.
+            participants: positions of each round's clients; all clients by default.
 
         Raises:
-            InvalidInput: λ₀ is negative or above λ/(1 − α), K_pp cannot be inverted, a round with nobody.
+            InvalidInput: λ₀ is negative or above λ/(1 − α), K_pp cannot be inverted, or a round has no
+                clients.
         """
         step = replace() if consensus is None else consensus
         raised = self._raised(deregularization)
@@ -266,7 +267,7 @@ class KernelFederation:
         return Iteration(-1, values, self.gathered, partial(self._taught, values))
 
     def contraction(self, *, deregularization: float = 0.0) -> float:
-        """Compute the rate in [0, 1) at which plain rounds with all clients approach the limit in the end."""
+        """Compute the asymptotic convergence rate, in [0, 1), of plain rounds with all clients."""
         A, _ = self._mean_map()
         root = np.sqrt(self._raised(deregularization))
         return float(scipy.linalg.eigvalsh(root * A * root.T)[-1])
@@ -324,10 +325,11 @@ class Iteration:
     """State after a round.
 
     Attributes:
-        number: from 1.
+        number: number of the round, from 1; -1 for the limit of infinitely many rounds.
         coordinates: the consensus before de-regularisation, in the eigenbasis, shape ``(r, k)``.
-        gathered: whose basis it is.
-        models: gives the clients as they are if this round is the last; ask before going on to the next.
+        gathered: the clients' rows and the basis.
+        models: function that returns the clients' models if this round is the last; call it before the next
+            round.
     """
 
     number: int

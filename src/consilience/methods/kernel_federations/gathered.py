@@ -1,4 +1,4 @@
-"""Quantities that no regularisation changes: clients' rows, public rows, and the kernel between them."""
+"""Quantities independent of the regularisation: clients' rows, public rows, and the kernel between them."""
 
 from __future__ import annotations
 
@@ -23,17 +23,18 @@ from consilience.methods.kernel_federations.basis import Basis, Exact, Nystrom
 T = TypeVar("T")
 
 _NUMBERS_AT_ONCE = 4_000_000
-"""Of a block of clients: 32 MB a matrix."""
+"""Numbers in a matrix for a block of clients: 32 MB."""
 
 
 class Blocks(Generic[T]):
-    """Results for blocks of clients; kept if they fit into memory, else computed anew each time.
+    """Results for blocks of clients, cached if they fit into memory and recomputed at each use otherwise.
 
-    It does not hold on to what computes: a large object in a circle with it would outlive its use.
+    The class stores no reference to the computing function, because a reference cycle would keep large
+    objects alive after their use.
 
     Args:
         slices: the blocks.
-        keep: whether all of them fit into memory.
+        keep: cache the results; set it if all of them fit into memory.
     """
 
     def __init__(self, slices: Sequence[slice], keep: bool) -> None:
@@ -41,7 +42,7 @@ class Blocks(Generic[T]):
         self._cache: dict[int, T] = {}
 
     def each(self, compute: Callable[[slice], T]) -> Iterator[tuple[slice, T]]:
-        """Yield every block with its result by ``compute``, the same function every time."""
+        """Yield every block with its result; ``compute`` must be the same function in every call."""
         return ((block, self.one(block, compute)) for block in self._slices)
 
     def one(self, block: slice, compute: Callable[[slice], T]) -> T:
@@ -55,18 +56,18 @@ class Blocks(Generic[T]):
 
 
 class Gathered:
-    """The rows of m clients, filled up to one shape, and the basis that the public rows give.
+    """The rows of m clients, padded to one shape, and the basis of the public rows.
 
-    Its arguments ``kernel``, ``clients``, ``public``, ``landmarks`` and ``memory`` are those of
+    The arguments ``kernel``, ``clients``, ``public``, ``landmarks`` and ``memory`` are as in
     ``KernelFederation``.
 
     Attributes:
         kernel: k.
-        X: shape ``(m, n, d)``, n the most rows that a client has; those that are filled up count for nothing.
-        y: shape ``(m, n, k)``, 0 where filled up.
+        X: shape ``(m, n, d)``, n the largest number of rows of a client; padded rows have no effect.
+        y: shape ``(m, n, k)``, 0 for padded rows.
         sizes: N_j, shape ``(m,)``.
         public: X_p, shape ``(N_p, d)``.
-        basis: of K_pp.
+        basis: eigenbasis of K_pp.
     """
 
     def __init__(
@@ -109,14 +110,14 @@ class Gathered:
         return len(self.X)
 
     def blocks(self, columns: int) -> Blocks[Any]:
-        """Make blocks for a result of ``columns`` numbers for every row of a client."""
+        """Make blocks for a result with ``columns`` numbers per row of a client."""
         m, n = self.X.shape[:2]
         step = max(1, _NUMBERS_AT_ONCE // (n * columns))
         slices = [slice(start, min(start + step, m)) for start in range(0, m, step)]
         return Blocks(slices, keep=8.0 * m * n * columns <= self._memory)
 
     def couplings(self) -> Iterator[tuple[slice, tuple[Array, Array]]]:
-        """By block, ``K_XX`` and ``P = K_Xp Q``, shapes ``(b, n, n)`` and ``(b, n, r)``."""
+        """Yield, per block, ``K_XX`` and ``P = K_Xp Q``, shapes ``(b, n, n)`` and ``(b, n, r)``."""
         return self._couplings.each(self._coupling)
 
     def coupling(self, block: slice) -> tuple[Array, Array]:

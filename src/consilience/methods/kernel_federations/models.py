@@ -14,12 +14,12 @@ from consilience.methods.kernel_federations.gathered import Gathered, Points
 @prints_no_rows
 @dataclass(frozen=True)
 class Models:
-    """One regressor a client: ``f_j(x) = k(x, X_j) a_j + k(x, X_p) Q u_j``.
+    """One regressor per client: ``f_j(x) = k(x, X_j) a_j + k(x, X_p) Q u_j``.
 
     Attributes:
-        gathered: the rows they were trained on.
+        gathered: the training rows.
         own: a, shape ``(m, n, k)``.
-        shared: u, shape ``(m, r, k)``, or ``(1, r, k)`` where it is the same for all.
+        shared: u, shape ``(m, r, k)``, or ``(1, r, k)`` if it is the same for all clients.
     """
 
     gathered: Gathered
@@ -30,7 +30,7 @@ class Models:
         """Compute every client's values, shape ``(m, n_rows, k)``.
 
         Args:
-            X: rows of shape ``(n_rows, d)``, or what ``KernelFederation.points`` made of them.
+            X: rows of shape ``(n_rows, d)``, or the result of ``KernelFederation.points`` for them.
         """
         points = X if isinstance(X, Points) else self.gathered.points(X)
         m, r, k = self.shared.shape

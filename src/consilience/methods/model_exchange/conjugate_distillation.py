@@ -1,9 +1,9 @@
-"""Conjugate distillation: what EKD comes to, in as many rounds as conjugate gradients need.
+"""Conjugate distillation: compute the limit of EKD by conjugate gradients.
 
 EKD (Afonin & Karimireddy 2022, section 5.2; :mod:`consilience.methods.model_exchange.protocols`) is the
 Neumann series of block Jacobi on ``(c I + L) β = y``, the system of kernel regression on all agents' rows.
-Here the same system is solved by conjugate gradients with the same blocks as preconditioner. A model trained
-on labels t has coefficients ``p = (c I + L_aa)⁻¹ t``, so that directions and solution are kept as labels:
+Here conjugate gradients solve the same system, with the same blocks as preconditioner. A model trained on
+labels t has coefficients ``p = (c I + L_aa)⁻¹ t``. Therefore directions and solution are stored as labels:
 
      1  every agent a: train g_a on s_a = y_a; send it                                       x = P⁻¹ y
      2  every agent a: r_a ← −Σ_{b≠a} g_b(X_a); train on r_a, z_a its coefficients;
@@ -17,19 +17,20 @@ on labels t has coefficients ``p = (c I + L_aa)⁻¹ t``, so that directions and
      8  every agent a: train g_a on s_a; send it.  The model is f(x) = Σ_a g_a(x)
 
 Legend: M agents, X_a, y_a private rows, A = c I + L, P its blocks, g trained models, T ``rounds``. Every
-target column has step lengths of its own.
+target column has separate step lengths.
 
-What travels: a model an agent and round, as in EKD, and two numbers a target column; one more model in the
-last round. An agent trains twice in a round, EKD's once.
+Communication: in each round every agent sends one model, as in EKD, and two numbers per target column; in the
+last round it sends one more model. An agent trains twice in a round, compared with once in EKD.
 
 Deviations
-    - This is not in the paper, whose Proposition VII is about the series; the method is Hestenes &
-      Stiefel's (1952).
-    - All agents need the same kernel and the same ``λ_a N_a`` (their part of c I + L); both are asked for
-      before round 1. Networks have no such system, and are refused: carried out all the same, ten rounds took
-      the sum of networks from 0.84 to 0.28 on MNIST (docs/results/afonin2022.md). With two kernels it came to
-      EKD's limit, but A is then not symmetric, and nothing says that it must.
-    - Lines 3 to 7 are three exchanges a round. Every agent must answer in each.
+    - The method is not in the paper, whose Proposition VII covers the series; it is due to Hestenes & Stiefel
+      (1952).
+    - All agents need the same kernel and the same ``λ_a N_a`` (their part of c I + L); the server checks both
+      before round 1. Networks are refused, because they have no such system: in a trial without this check,
+      ten rounds reduced the accuracy of the sum of networks from 0.84 to 0.28 on MNIST
+      (docs/results/afonin2022.md). With two kernels the method reached EKD's limit, but A is then not
+      symmetric, and convergence is not guaranteed.
+    - Lines 3 to 7 take three exchanges per round. Every agent must answer in each.
 """
 
 from __future__ import annotations
@@ -70,18 +71,19 @@ from consilience.methods.model_exchange.tasks import (
 def conjugate_distillation(
     network: NetworkView, public: Public, state: RoundState | None, *, rounds: int
 ) -> Rounds:
-    """Kernel ridge regressions come to the model of all their rows, by conjugate gradients.
+    """Compute the kernel ridge regression of all agents' rows by distributed conjugate gradients.
 
-    The last round's replies hold every agent's term: ``SignedEnsemble.of([round.replies])`` is the model, and
-    agents hold their terms, not the sum: what a federation measures at the agents is not the model. Round 0
-    has the agents alone, rounds between have no replies.
+    The last round's replies contain every agent's term, and ``SignedEnsemble.of([round.replies])`` is the
+    model. Agents hold only their terms, so a federation's measurements at the agents do not describe the
+    model. The replies of round 0 contain the agents' local models; the rounds before the last have no
+    replies.
 
     Args:
         rounds: number of rounds T.
 
     Raises:
-        InvalidInput: fewer than two agents, models other than kernel ridge regression, other kernels or other
-            ``λ N_a``.
+        InvalidInput: there are fewer than two agents, a model is not a kernel ridge regression, or agents
+            have different kernels or different ``λ N_a``.
         QuorumLost: an agent did not answer.
 
     Source:
@@ -118,7 +120,7 @@ def conjugate_distillation(
 
 
 def _ratio(above: Array, below: Array) -> Array:
-    """0 where there is nothing left to divide."""
+    """Divide elementwise, with 0 for divisors of 0."""
     return np.divide(above, below, out=np.zeros_like(above), where=below > 0)
 
 
@@ -127,7 +129,7 @@ def _all(network: NetworkView, task: Task) -> Replies:
 
 
 def _each(network: NetworkView, models: Sequence[SharedModel], task: Any) -> Replies:
-    """Every agent asked with the others' models."""
+    """Send every agent a task with the other agents' models."""
     return _whole(
         network.ask_each(
             {name: task(tuple(m for m in models if m.party != name)) for name in network.parties}

@@ -1,4 +1,4 @@
-"""Models that leave a party, and predictions of its private rows by models of other parties."""
+"""Send a party's model, and predict its private rows with models of other parties."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from consilience.models.files.transfer import TRUSTED, check_packing, check_rows
 
 
 def trusted_by(party: PartyView) -> tuple[str, ...]:
-    """Give the packages whose models a party accepts."""
+    """Return the packages from which a party accepts models."""
     return TRUSTED if party.rules.trusts is None else tuple(party.rules.trusts)
 
 
 def check_sharing(party: PartyView, learner: Learner | None = None) -> None:
-    """Raise ``InvalidInput`` if a model would hold private rows and may not, or cannot be sent.
+    """Raise ``InvalidInput`` if a model contains private rows against the party's rules, or cannot be sent.
 
     Args:
         party: the party.
@@ -30,14 +30,18 @@ def check_sharing(party: PartyView, learner: Learner | None = None) -> None:
 
 
 def share(party: PartyView, learner: Learner | None = None) -> tuple[str, Array]:
-    """Give a trained model as others can use it: its description and its bytes.
+    """Pack a trained model for other parties.
 
     Args:
         party: the party.
-        learner: such as a weak learner; by default the party's own, whose description has its classes.
+        learner: the model, such as a weak learner; by default the party's own model, with its classes in the
+            description.
+
+    Returns:
+        The model's description as JSON, and its bytes.
 
     Raises:
-        InvalidInput: it holds private rows and may not, or cannot be sent.
+        InvalidInput: the model contains private rows against the party's rules, or cannot be sent.
     """
     classes = party.trainer.agreement.classes if learner is None else ()
     learner = party.trainer.learner if learner is None else learner
@@ -46,18 +50,18 @@ def share(party: PartyView, learner: Learner | None = None) -> tuple[str, Array]
 
 
 def predict_private_with(party: PartyView, about: str, data: Array) -> Array:
-    """Predict the private rows that a party trains on with another party's model.
+    """Predict a party's private training rows with another party's model.
 
     Args:
         party: the party.
-        about: the model's description, as :func:`share` gives it.
-        data: its bytes.
+        about: the model's description from :func:`share`.
+        data: the model's bytes.
 
     Returns:
         Shape ``(n, n_outputs)``.
 
     Raises:
-        KnowledgeRefused: the model is not trusted, damaged, or answers something else.
+        KnowledgeRefused: the model is not trusted or damaged, or its predictions do not match the task.
     """
     other = unpack(about, data, trusted=trusted_by(party))
     other.schema = party.rows.schema
@@ -65,16 +69,20 @@ def predict_private_with(party: PartyView, about: str, data: Array) -> Array:
 
 
 def checked_answers(model: Learner, X: Array, targets: Array, kind: Kind) -> Array:
-    """Predict own rows with another party's model, and refuse answers that are none.
+    """Predict own rows with another party's model, and refuse invalid predictions.
 
     Args:
         model: the model.
         X: inputs, shape ``(n, ...)``.
-        targets: own targets, whose shape ``(n, n_outputs)`` the answers have to have.
+        targets: own targets, shape ``(n, n_outputs)``; the predictions must have the same shape.
         kind: ``"classification"`` or ``"regression"``.
 
+    Returns:
+        The predictions, shape ``(n, n_outputs)``.
+
     Raises:
-        KnowledgeRefused: it is for something else, cannot answer, or its answers are no predictions.
+        KnowledgeRefused: the model is for another kind or number of outputs, it fails to predict, or its
+            predictions are invalid.
     """
     if model.abilities.kind != kind:
         raise KnowledgeRefused(f"a model for {model.abilities.kind}, not {kind}")
@@ -98,6 +106,6 @@ def checked_answers(model: Learner, X: Array, targets: Array, kind: Kind) -> Arr
 
 
 def _check_rows(party: PartyView, learner: Learner) -> None:
-    """Raise ``InvalidInput`` if a model holds private rows and may not be sent with them."""
+    """Raise ``InvalidInput`` if a model contains private rows and the party's rules forbid sending them."""
     if not party.rules.sends_rows:
         check_rows(learner, party.trainer.rows.train[0], where=f"party {party.name!r}")

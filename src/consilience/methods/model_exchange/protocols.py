@@ -1,4 +1,4 @@
-"""Learning from one another's models, without public data: AKD, AvgKD, PKD and EKD.
+"""Distillation between agents without public data: AKD, AvgKD, PKD and EKD.
 
 Afonin & Karimireddy 2022, "Towards Model Agnostic Federated Learning Using Knowledge Distillation". Agents
 label their own inputs with the others' models:
@@ -17,17 +17,16 @@ Legend: M number of agents, X^i, y^i private rows of agent i, ŷ their new label
 :class:`consilience.methods.model_exchange.signed_ensemble.SignedEnsemble`.
 
 Deviations
-    - A coordinator passes the models on: every agent sends a model once a round, and is sent those that it
-      needs (one in AKD, M − 1 in AvgKD and PKD). Without one every agent would send M − 1.
+    - A coordinator forwards the models. Every agent sends one model per round and receives the models needed
+      for its labels (one in AKD, M − 1 in AvgKD and PKD). Without a coordinator, it would send M − 1.
     - The ring is in the order of the agents' names.
-    - Every fit starts from an untrained model, as the analysis has it: what an agent knows comes to it in
-      the labels alone. The paper does not say whether its networks go on from where they were; with
-      ``warm_start`` they do in AvgKD and PKD.
+    - Every fit starts from an untrained model, as in the analysis, so that an agent gets information only
+      through its labels. The paper does not specify whether its networks continue from their previous
+      parameters; with ``warm_start`` they do in AvgKD and PKD.
     - Classifiers mix class probabilities. Squared loss on one-hot targets, as in the paper's main
       experiments, is a regression with one-hot rows as targets.
-    - In AvgKD and PKD an agent whose model is missing, or is refused by the one who is to use it, is left
-      out of the mean, whose weights are shared by the others; a refusal is noted. The ring of AKD needs every
-      agent.
+    - In AvgKD and PKD, a missing model, or a model which the receiving agent refuses, is excluded from the
+      mean, and the other weights are rescaled; a refusal is noted. The ring of AKD needs every agent.
 """
 
 from __future__ import annotations
@@ -56,15 +55,15 @@ def averaged_distillation(
     rounds: int,
     warm_start: bool = False,
 ) -> Rounds:
-    """AvgKD: every agent learns the mean of its labels and the others' predictions.
+    """Train every agent on the mean of its labels and the other agents' predictions (AvgKD).
 
     Args:
         rounds: number of rounds T after the first training.
-        warm_start: whether networks go on from where they were, in place of new ones; models of other kinds
-            are trained anew.
+        warm_start: continue training networks from their previous parameters; other models always start from
+            an untrained model.
 
     Raises:
-        InvalidInput: fewer than two agents.
+        InvalidInput: there are fewer than two agents.
         QuorumLost: too few agents answered.
 
     Source:
@@ -82,15 +81,17 @@ def parallel_distillation(
     rounds: int,
     warm_start: bool = False,
 ) -> Rounds:
-    """PKD: every agent learns the mean of all predictions, its own among them; its labels are forgotten.
+    """Train every agent on the mean of all agents' predictions, including its own (PKD).
+
+    The labels are used in the first training only.
 
     Args:
         rounds: number of rounds T after the first training.
-        warm_start: whether networks go on from where they were, in place of new ones; models of other kinds
-            are trained anew.
+        warm_start: continue training networks from their previous parameters; other models always start from
+            an untrained model.
 
     Raises:
-        InvalidInput: fewer than two agents.
+        InvalidInput: there are fewer than two agents.
         QuorumLost: too few agents answered.
 
     Source:
@@ -108,18 +109,19 @@ def alternating_distillation(
     rounds: int,
     start: str | None = None,
 ) -> Rounds:
-    """AKD: a model goes round the ring of agents, each of whom trains the next on what the last one says.
+    """Train agents along a ring, each on the predictions of the previous agent's model (AKD).
 
-    Without ``start`` a model starts at every agent, and every agent trains one of them in every round: the
-    terms of EKD, which :class:`~consilience.methods.model_exchange.signed_ensemble.SignedEnsemble` adds up.
+    Without ``start``, one chain starts at every agent, and every agent trains one model in every round. These
+    models are the terms of EKD, and
+    :class:`~consilience.methods.model_exchange.signed_ensemble.SignedEnsemble` adds them up.
 
     Args:
         rounds: number of rounds T after the first training.
-        start: the agent whose model goes round alone; in each round the agent that it comes to is trained,
-            and the others keep what they have. By default a model starts at every agent.
+        start: agent at which a single chain starts; in each round only the next agent of this chain is
+            trained, and the other agents keep their models. By default a chain starts at every agent.
 
     Raises:
-        InvalidInput: fewer than two agents, or none of that name.
+        InvalidInput: there are fewer than two agents, or no agent has the name ``start``.
         QuorumLost: an agent did not answer.
 
     Source:
@@ -147,7 +149,7 @@ def alternating_distillation(
 
 
 def _whole(replies: Replies) -> Replies:
-    """The replies, where no agent may be missing."""
+    """Return the replies; raise ``QuorumLost`` if an agent is missing."""
     for agent, failure in replies.missing.items():
         raise QuorumLost(
             f"{agent} did not train ({failure.kind}: {failure.reason})",

@@ -26,7 +26,7 @@ from consilience.models.files.transfer import TRUSTED
 
 @runtime_checkable
 class SentModel(Packed, Protocol):
-    """A packed model that says whose it is, such as a
+    """A packed model with its party and round, such as a
     :class:`~consilience.core.messages.replies.SharedModel`."""
 
     @property
@@ -43,13 +43,13 @@ class Answered(Protocol):
 
     @property
     def answers(self) -> Mapping[str, tuple[Any, ...]]:
-        """Party to its replies."""
+        """Map each party to its replies."""
 
 
 @prints_no_rows
 @dataclass(frozen=True)
 class _Saved:
-    """A term as it was read from a file."""
+    """A term read from a file."""
 
     party: str
     round: int
@@ -58,13 +58,13 @@ class _Saved:
 
 
 class SignedEnsemble:
-    """``f(x) = Σ_t (−1)^t Σ_i g^i_t(x)``: the model that EKD learns.
+    """The model of EKD: the signed sum ``f(x) = Σ_t (−1)^t Σ_i g^i_t(x)``.
 
-    Models stay in the form they were sent in, and are built when they are first asked.
+    Models stay packed, and are built at their first prediction.
 
     Args:
-        terms: per round, the models trained in it.
-        trusted: packages whose models are accepted.
+        terms: models of each round.
+        trusted: packages with accepted models.
 
     Raises:
         InvalidInput: there are no models.
@@ -97,11 +97,11 @@ class SignedEnsemble:
     def of(
         cls, replies: Iterable[Answered | None], *, trusted: Sequence[str] = TRUSTED
     ) -> SignedEnsemble:
-        """Build the ensemble of the models that agents sent.
+        """Build the ensemble from the models in the agents' replies.
 
         Args:
-            replies: those of rounds 0, 1, 2, …; ``None`` for a round without.
-            trusted: packages whose models are built.
+            replies: replies of rounds 0, 1, 2, …; ``None`` for a round without replies.
+            trusted: packages with accepted models.
         """
         given = [() if r is None else r.answers.values() for r in replies]
         terms = [

@@ -1,6 +1,6 @@
 """Tasks of protocols that exchange models, and the messages that a party replies with.
 
-Boosting has a file of its own, :mod:`consilience.methods.functional_boosting.tasks`. The papers, their
+The tasks of boosting are in :mod:`consilience.methods.functional_boosting.tasks`. The papers, their
 pseudo-code and its legend are in the protocols of :mod:`consilience.methods.model_exchange`.
 """
 
@@ -25,13 +25,19 @@ from consilience.methods.model_exchange.party import check_sharing, predict_priv
 def shared_model(
     party: PartyView, round: int, learner: Learner | None = None, *, notes: tuple[str, ...] = ()
 ) -> SharedModel:
-    """A trained model of the party as a message.
+    """Pack a trained model of a party as a message.
 
     Args:
-        party: whose it is.
+        party: the party.
         round: the round of the task.
         learner: the model; by default the party's own.
-        notes: for the ledger.
+        notes: warnings for the ledger.
+
+    Returns:
+        The message.
+
+    Raises:
+        InvalidInput: the model contains private rows against the party's rules, or cannot be sent.
     """
     about, data = share(party, learner)
     return SharedModel(party=party.name, round=round, about=about, data=data, notes=notes)
@@ -51,12 +57,12 @@ class CheckSharing(
     exposure="nothing",
     limits=(),
 ):
-    """Check that your model, once trained, may and can be sent to others."""
+    """Check that the party's trained model may and can be sent to others."""
 
     round: int = 0
 
     def run(self, party: PartyView) -> Receipt:
-        """Raise ``InvalidInput`` where it may not or cannot."""
+        """Raise ``InvalidInput`` if the model may not or cannot be sent."""
         check_sharing(party)
         return Receipt(party=party.name, round=self.round)
 
@@ -70,14 +76,15 @@ class TrainTowards(
     exposure="usual",
     limits=(),
 ):
-    """Train a model on your own inputs, labelled by others' models and by your labels, and send it.
+    """Train on the party's inputs with a mix of others' predictions and the party's labels; send the model.
 
     Attributes:
-        models: the others'.
-        share: the weight of each of them.
-        own: the weight of your own model's predictions.
-        labels: the weight of your labels.
-        warm_start: whether networks go on from where they were; all else is trained anew.
+        models: the others' models.
+        share: weight of the predictions of each of these models.
+        own: weight of the predictions of the party's own model.
+        labels: weight of the party's labels.
+        warm_start: continue training networks from their previous parameters; other models always start from
+            an untrained model.
     """
 
     round: int
@@ -118,9 +125,9 @@ class Products(Reply, privacy="unbudgeted"):
     """One inner product for every target column.
 
     Attributes:
-        values: shape ``(n_outputs,)``, float64.
+        values: the inner products, shape ``(n_outputs,)``, float64.
         ridge: the agent's ``λ N_a``.
-        kernel: what its kernel is.
+        kernel: name and parameters of the agent's kernel.
     """
 
     values: Array
@@ -128,7 +135,7 @@ class Products(Reply, privacy="unbudgeted"):
     kernel: str
 
     def check(self, task: TaskLike, agreement: Agreement | None) -> None:
-        """Raise ``KnowledgeRefused`` unless they are finite and as many as the outputs."""
+        """Raise ``KnowledgeRefused`` unless there is one finite number per output."""
         assert agreement is not None
         numbers = (
             self.values.dtype == np.float64 and np.isfinite([*self.values.flat, self.ridge]).all()
@@ -148,12 +155,12 @@ class CheckKernel(
     exposure="nothing",
     limits=(),
 ):
-    """Say whether your model is a kernel ridge regression that may be sent."""
+    """Check that the party's model is a kernel ridge regression and may be sent."""
 
     round: int = 0
 
     def run(self, party: PartyView) -> Receipt:
-        """Fails where it is not."""
+        """Raise ``InvalidInput`` if the check fails."""
         _check_kernel(party)
         check_sharing(party)
         return Receipt(party=party.name, round=self.round)
@@ -168,7 +175,7 @@ class Start(
     exposure="usual",
     limits=(),
 ):
-    """Begin conjugate distillation: train on your labels, and send the model (line 1)."""
+    """Begin conjugate distillation: train on the party's labels, and send the model (line 1)."""
 
     round: int
 
@@ -190,10 +197,10 @@ class Residual(
     exposure="unmeasured",
     limits=(),
 ):
-    """Step along the direction, and say how large the residual still is (lines 2 and 7).
+    """Step along the direction, and send the remaining residual's r·z (lines 2 and 7).
 
     Attributes:
-        models: the others', in line 2.
+        models: the others' models, in line 2.
         step: γ, shape ``(n_outputs,)``, in line 7.
     """
 
@@ -233,7 +240,7 @@ class Direction(
     """Train on the next direction of conjugate gradients, and send the model (line 4).
 
     Attributes:
-        keep: share β of the last direction that is kept, shape ``(n_outputs,)``.
+        keep: factor β of the last direction, shape ``(n_outputs,)``.
     """
 
     round: int
@@ -257,7 +264,7 @@ class Image(
     exposure="unmeasured",
     limits=(),
 ):
-    """Say how the operator maps the direction onto itself: p·q, for the size of the step (line 5).
+    """Apply the operator to the direction, and send p·q for the step length (line 5).
 
     Attributes:
         models: the others' models of the direction.
@@ -287,7 +294,7 @@ class Solution(
     exposure="usual",
     limits=(),
 ):
-    """Train on the labels that conjugate gradients arrived at, and send the model (line 8)."""
+    """Train on the final labels of conjugate gradients, and send the model (line 8)."""
 
     round: int
 
@@ -298,7 +305,7 @@ class Solution(
 
 
 def _check_kernel(party: PartyView) -> None:
-    """Raise ``InvalidInput`` unless the model is this library's kernel ridge regression itself."""
+    """Raise ``InvalidInput`` unless the model is this library's kernel ridge regression, unwrapped."""
     model = getattr(party.trainer.learner, "model", None)
     if not (hasattr(model, "kernel") and hasattr(model, "regularization")):
         raise InvalidInput(
@@ -310,7 +317,7 @@ def _check_kernel(party: PartyView) -> None:
 
 
 def _kernel_regression(party: PartyView) -> tuple[Array, float, str]:
-    """Coefficients ``(n, n_outputs)``, λ times rows, and kernel in words of a kernel ridge regression."""
+    """Coefficients ``(n, n_outputs)``, λ times rows, and kernel description of a kernel ridge regression."""
     trained: Any = getattr(party.trainer.learner, "trained", None)
     names = ("kernel", "gamma", "degree", "coef0")
     kernel = ", ".join(f"{name}={getattr(trained, name)}" for name in names)
@@ -321,6 +328,6 @@ def _kernel_regression(party: PartyView) -> tuple[Array, float, str]:
 
 
 def _sum_of_predictions(party: PartyView, models: tuple[SharedModel, ...]) -> Array:
-    """The sum of what models predict of the party's private rows, shape ``(n, n_outputs)``."""
+    """Sum of the models' predictions for the party's private rows, shape ``(n, n_outputs)``."""
     predictions = (predict_private_with(party, model.about, model.data) for model in models)
     return np.asarray(sum(predictions, np.zeros(party.trainer.labels.shape)))

@@ -1,7 +1,7 @@
-"""The server's half of protocols that exchange parameters: first parameters, broadcasts, means.
+"""Server side of protocols that exchange parameters: initial parameters, broadcasts, means.
 
-The party's half is :mod:`consilience.methods.parameters.tasks`; how a model becomes one line of numbers is
-said in :mod:`consilience.methods.parameters.flat_parameters`.
+The party's side is :mod:`consilience.methods.parameters.tasks`.
+:mod:`consilience.methods.parameters.flat_parameters` flattens a model's parameters into one vector.
 """
 
 from __future__ import annotations
@@ -40,21 +40,26 @@ def initialise(
     plain_steps: bool = False,
     counted: bool = True,
 ) -> RoundState:
-    """Draw first parameters, or take given ones, and send them to all parties: round 0.
+    """Draw initial parameters, or use given ones, and send them to all parties (round 0).
 
-    ``memory`` of the state then holds ``parameters``, shape ``(size,)``; ``holders``, who has them;
-    ``trained``, how many numbers training changes; ``rows``, how many rows all parties train on.
+    The ``memory`` of the returned state has the entries ``parameters``, shape ``(size,)``; ``holders``, the
+    names of the parties with these parameters; ``trained``, the number of trainable parameters; and ``rows``,
+    the number of training rows of all parties (without ``counted``, the number of parties).
 
     Args:
         network: the parties.
-        initial: a model to start from (:func:`named_parameters`); by default the first party by name draws.
+        initial: a model to start from (:func:`named_parameters`); by default the first party by name draws
+            the parameters.
         where: the protocol, for errors.
-        plain_steps: whether the protocol needs plain gradient steps.
-        counted: whether it needs ``rows``.
+        plain_steps: require plain gradient steps at all parties.
+        counted: request the number of training rows.
+
+    Returns:
+        The state of round 0.
 
     Raises:
-        InvalidInput: a party's model has no parameters, or other ones than the first party's or ``initial``,
-            or is not trained by plain steps where it should be.
+        InvalidInput: a party's model has no parameters, has different parameters from the first party's or
+            ``initial``, or is not trained by plain steps although ``plain_steps`` is set.
     """
     described = network.require(
         DescribeParameters(round=0, plain_steps=plain_steps, counted=counted)
@@ -72,15 +77,17 @@ def initialise(
 def broadcast(
     network: NetworkView, round: int, values: Array, memory: Mapping[str, Any], *, where: str
 ) -> RoundState:
-    """Send all parties new parameters; the state then holds these, and the names of the parties that have
-    them.
+    """Send new parameters to all parties at the end of a round.
 
     Args:
         network: the parties.
-        round: the round that ends.
-        values: shape ``(size,)``.
-        memory: what else the server remembers.
+        round: the round.
+        values: the parameters, shape ``(size,)``.
+        memory: other entries of the server's memory.
         where: the protocol, for errors.
+
+    Returns:
+        The state of the round, with the parameters and the names of the parties which received them.
 
     Raises:
         RunFailed: the parameters are NaN, or beyond :data:`~consilience.core.messages.schema.LARGEST`.
@@ -96,38 +103,44 @@ def broadcast(
 
 
 def stale_parameters(state: RoundState, chosen: Sequence[str]) -> Array | None:
-    """The current parameters where one of the chosen parties lacks them, ``None`` where all hold them."""
+    """Return the current parameters if one of the chosen parties lacks them, else ``None``."""
     held: Sequence[str] = state.memory["holders"]
     return None if set(chosen) <= set(held) else np.asarray(state.memory["parameters"])
 
 
 def average(replies: Replies, weights: Weights, precision: Any) -> Array:
-    """The mean of the parties' parameters, in the precision agreed on, whatever a party may have sent.
+    """Average the parties' parameters, and cast the mean to the agreed precision.
 
     Args:
-        replies: of type :class:`Parameters`.
-        weights: how much each party counts.
-        precision: the dtype of the mean.
+        replies: replies of type :class:`Parameters`.
+        weights: weighting of the parties.
+        precision: dtype of the mean.
+
+    Returns:
+        The mean, shape ``(size,)``.
     """
     return replies.sum(Parameters, weights=weights, over=None).values.astype(precision)
 
 
 def check_weights(weights: str, *, where: str) -> None:
-    """Raise ``InvalidInput`` on another weighting than :data:`~consilience.core.messages.sums.Weights`."""
+    """Raise ``InvalidInput`` unless the weighting is in :data:`~consilience.core.messages.sums.Weights`."""
     check_choice("weights", weights, get_args(Weights), where=where)
 
 
 def named_parameters(model: Any, *, where: str) -> dict[str, Array]:
-    """The parameters of a model by name, to start from.
+    """Read the floating-point parameters of a model by name, as initial parameters.
 
     Args:
-        model: a trained learner such as those of ``history.models``, a distilled Boosted among them, or
-            what ``ensemble.distilled(…)`` gives; a ``torch.nn.Module``; names and arrays; or the path of
-            a safetensors file that holds them, such as a model file in a run folder.
+        model: a trained learner, such as one of ``history.models`` (including a distilled Boosted) or the
+            result of ``ensemble.distilled(…)``; a ``torch.nn.Module``; a mapping from names to arrays; or the
+            path of a safetensors file, such as a model file in a run folder.
         where: the protocol, for errors.
 
+    Returns:
+        The parameters by name.
+
     Raises:
-        InvalidInput: it has no parameters, or the file cannot be read.
+        InvalidInput: the model has no parameters, or the file cannot be read.
     """
     source = getattr(model, "learner", model)
     parts: Mapping[str, Any]
@@ -169,7 +182,7 @@ def named_parameters(model: Any, *, where: str) -> dict[str, Array]:
 
 
 def _array(part: Any) -> Array:
-    """An array or a tensor as an array; tensors of fractions in double precision."""
+    """Convert an array or tensor to an array; floating-point tensors become double precision."""
     if not hasattr(part, "detach"):
         return np.asarray(part)
     tensor = part.detach().cpu()
@@ -177,7 +190,7 @@ def _array(part: Any) -> Array:
 
 
 def _fitting(parts: Mapping[str, Array], architecture: Architecture, where: str) -> Array:
-    """Given parameters in line, if they are those of the architecture."""
+    """Flatten given parameters; raise ``InvalidInput`` unless they match the architecture."""
     given = {f"{name} {part.shape}": part for name, part in parts.items()}
     for what, extra in (
         ("lacks", sorted(set(architecture.parts) - set(given))),
@@ -197,7 +210,7 @@ def _fitting(parts: Mapping[str, Array], architecture: Architecture, where: str)
 
 
 def _alike(replies: Replies, where: str) -> Architecture:
-    """The first party's architecture, which must be everybody's."""
+    """Return the first party's architecture; raise ``InvalidInput`` if another party's differs."""
     first, *others = replies.of(Architecture)
     for other in others:
         here, there = (

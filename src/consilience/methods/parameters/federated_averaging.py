@@ -1,6 +1,6 @@
-"""Averaging the parameters of one architecture: FedAvg, FedProx, FedAdagrad, FedYogi, FedAdam.
+"""Average the parameters of one architecture: FedAvg, FedProx, FedAdagrad, FedYogi, FedAdam.
 
-One loop; the five differ in how a client trains and in what the server does with the mean:
+The five protocols share one loop. They differ in the clients' training and in the server's step:
 
     1  server: w_0
     2  for round t = 1, 2, …, T do
@@ -23,32 +23,32 @@ One loop; the five differ in how a client trains and in what the server does wit
 - FedProx: Li, Sahu, Zaheer, Sanjabi, Talwalkar & Smith 2020, "Federated Optimization in Heterogeneous
   Networks", Algorithm 2. With μ = 0 it is FedAvg.
 - The others: Reddi, Charles, Zaheer, Garrett, Rush, Konečný, Kumar & McMahan 2021, "Adaptive Federated
-  Optimization", Algorithm 2. They send what FedAvg sends.
+  Optimization", Algorithm 2. Their messages are those of FedAvg.
 
-Legend: w parameters, S_t by ``participation`` and ``probabilities``, n_k the private rows that a party trains
-on (1 in line 5 with ``weights="uniform"``), F_k the mean loss on them, E and B its recipe's ``epochs`` and
-``batch_size``, μ ``strength``, η ``server_rate``, β₁ ``momentum``, β₂ ``decay``, τ ``adaptivity``, T
-``rounds``; squares, roots and quotients are by element.
+Legend: w parameters, S_t by ``participation`` and ``probabilities``, n_k the number of private rows that a
+party trains on (1 in line 5 with ``weights="uniform"``), F_k the mean loss on them, E and B its recipe's
+``epochs`` and ``batch_size``, μ ``strength``, η ``server_rate``, β₁ ``momentum``, β₂ ``decay``, τ
+``adaptivity``, T ``rounds``; squares, roots and quotients are elementwise.
 
 Deviations
-    - In line 1 the first party by name draws w_0, since a coordinator holds no model, unless ``initial``
-      gives it. It is sent to all, and round 0 is yielded with it: untrained.
-    - w_t is sent at the end of its round and to all parties, so that each has it and can be evaluated; a
-      round is then w_t once to everybody and w^k once from the chosen. Where a chosen party missed it, line 4
-      sends it again.
-    - What is averaged are parameters and buffers that hold fractions, such as the running means of batch
-      normalisation; whole numbers, such as their counters, stay each party's own. Only what is trained is
-      pulled back by FedProx, and stepped by line 6 of the last three; the other numbers are averaged.
-    - An optimiser with a state, such as Adam, starts afresh in every round. Where the papers take SGD in line
-      4, it is any optimizer of a recipe.
-    - A party that failed is left out of line 5.
-    - FedProx: line 4 is solved as far as the party's recipe goes, which may differ from party to party; the
-      paper's γ, how far that is, is not measured. Parties are drawn alike and counted by their rows, which is
-      how the paper's experiments compare with FedAvg; its algorithm to the letter is ``probabilities`` by row
-      counts and ``weights="uniform"``. The gradient that a recipe clips is that of F_k; ``μ (w − w_{t−1})``
-      is added afterwards.
-    - FedAdagrad, FedYogi, FedAdam: line 5 weights clients by their rows, as the paper's experiments do;
-      ``weights="uniform"`` is its algorithm as printed. It asks for v ≥ τ² at the start; here it is τ².
+    - In line 1 the first party by name draws w_0, because a coordinator holds no model, unless ``initial``
+      sets it. The server sends w_0 to all parties and yields round 0 with it, untrained.
+    - The server sends w_t to all parties at the end of the round, so that every party can be evaluated. A
+      round thus takes w_t once to every party, and w^k once from each chosen party. If a chosen party missed
+      w_{t−1}, line 4 sends it again.
+    - The server averages floating-point parameters and buffers, such as the running means of batch
+      normalisation. Integer buffers, such as their counters, stay local. The proximal term of FedProx and
+      line 6 of the last three protocols apply to trainable parameters only; the other numbers are averaged.
+    - Optimizers with a state, such as Adam, restart in every round. The papers use SGD in line 4; here any
+      optimizer of a recipe is possible.
+    - A failed party is excluded from line 5.
+    - FedProx: the party's recipe determines the accuracy of line 4, and recipes may differ between parties.
+      The paper's inexactness γ is not measured. Parties are sampled uniformly and weighted by their rows, as
+      in the paper's comparison with FedAvg. For the algorithm as printed, set ``probabilities`` to row counts
+      and ``weights="uniform"``. A recipe clips the gradient of F_k only; ``μ (w − w_{t−1})`` is added
+      afterwards.
+    - FedAdagrad, FedYogi, FedAdam: line 5 weights clients by their rows, as in the paper's experiments; use
+      ``weights="uniform"`` for the algorithm as printed. The paper requires v ≥ τ² at the start; here v = τ².
 """
 
 from __future__ import annotations
@@ -78,12 +78,12 @@ from consilience.methods.parameters.tasks import TrainParameters
 Memory = Mapping[str, Any]
 
 SecondMoment = Callable[[Array, Array], Array]
-"""The v of a round from that of the round before and Δ²."""
+"""Function that computes v from the previous round's v and Δ²."""
 
 
 @dataclass(frozen=True)
 class _ServerOptimizer:
-    """Line 6 of FedAdagrad, FedYogi and FedAdam: what parties changed is taken for a gradient."""
+    """Line 6 of FedAdagrad, FedYogi and FedAdam: use the mean change of parameters as a pseudo-gradient."""
 
     second: SecondMoment
     rate: float
@@ -97,12 +97,12 @@ class _ServerOptimizer:
         check_number("adaptivity", self.adaptivity, above=0, where=where)
 
     def start(self, memory: Memory) -> Memory:
-        """The memory of round 0: m and v, shape ``(trained,)``, beside what was there."""
+        """Add the initial m and v, shape ``(trained,)``, to the memory of round 0."""
         m = np.zeros(memory["trained"])
         return {**memory, "momentum": m, "second": np.full_like(m, float(self.adaptivity) ** 2)}
 
     def step(self, mean: Array, memory: Memory) -> tuple[Array, Memory]:
-        """The new parameters from w̄, shape ``(size,)``, and the memory that goes with them."""
+        """Compute the new parameters from w̄, shape ``(size,)``, and the updated memory."""
         x = memory["parameters"]
         m, v, new = memory["momentum"], memory["second"], mean.copy()
         change = (mean - x)[: len(m)].astype(np.float64)
@@ -125,7 +125,7 @@ def _averaged(
     strength: float = 0.0,
     server: _ServerOptimizer | None = None,
 ) -> Rounds:
-    """The loop of all five protocols, with the options that they share in their order."""
+    """Run the common loop of the five protocols; the positional options are common to all of them."""
     check_options(network, rounds=rounds, participation=participation, probabilities=probabilities)
     check_weights(weights, where=where)
     check_number("strength", strength, at_least=0, where=where)
@@ -164,22 +164,22 @@ def federated_averaging(
     weights: Weights = "rows",
     initial: Any = None,
 ) -> Rounds:
-    """FedAvg: parties train one model in turns of their own, and average its parameters.
+    """Train local copies of one model in parallel, and average their parameters (FedAvg).
 
     ``state.memory["parameters"]`` is w_t, shape ``(size,)``.
 
     Args:
         rounds: number of rounds T.
         participation: parties per round: a number (int), or a share in (0, 1] (float).
-        probabilities: how likely each party takes part, relative to the others; alike by default.
-        weights: how much a party counts in the mean: by its ``"rows"``, or ``"uniform"``.
+        probabilities: relative probability of each party to be chosen; equal by default.
+        weights: weighting of the parties in the mean: by their ``"rows"``, or ``"uniform"``.
         initial: a model to start from; see
             :func:`~consilience.methods.parameters.exchange.named_parameters`. By default the first party
-            draws.
+            draws the parameters.
 
     Raises:
-        InvalidInput: an option out of range; a party's model has no parameters to average, or other ones than
-            the first party's or ``initial``; before any training.
+        InvalidInput: an option is out of range, or a party's model has no parameters to average, or different
+            ones from the first party's or ``initial``; raised before any training.
         QuorumLost: too few parties answered.
 
     Source:
@@ -202,23 +202,23 @@ def federated_proximal(
     weights: Weights = "rows",
     initial: Any = None,
 ) -> Rounds:
-    """FedProx: parties train near the common model, and average parameters.
+    """Train with a proximal term to the global model, and average the parameters (FedProx).
 
     ``state.memory["parameters"]`` is w_t, shape ``(size,)``.
 
     Args:
         rounds: number of rounds T.
-        strength: μ ≥ 0; the paper tries 0.001, 0.01, 0.1 and 1.
+        strength: weight μ ≥ 0 of the proximal term; the paper tries 0.001, 0.01, 0.1 and 1.
         participation: parties per round: a number (int), or a share in (0, 1] (float).
-        probabilities: how likely each party takes part, relative to the others; alike by default.
-        weights: how much a party counts in the mean: by its ``"rows"``, or ``"uniform"``.
+        probabilities: relative probability of each party to be chosen; equal by default.
+        weights: weighting of the parties in the mean: by their ``"rows"``, or ``"uniform"``.
         initial: a model to start from; see
             :func:`~consilience.methods.parameters.exchange.named_parameters`. By default the first party
-            draws.
+            draws the parameters.
 
     Raises:
-        InvalidInput: an option out of range; a party's model has no parameters to average, or other ones than
-            the first party's or ``initial``; before any training.
+        InvalidInput: an option is out of range, or a party's model has no parameters to average, or different
+            ones from the first party's or ``initial``; raised before any training.
         QuorumLost: too few parties answered.
 
     Source:
@@ -243,26 +243,26 @@ def federated_adagrad(
     weights: Weights = "rows",
     initial: Any = None,
 ) -> Rounds:
-    """FedAdagrad: the server adds up squares of changes and takes ever smaller steps.
+    """Average parameters with an Adagrad step at the server (FedAdagrad).
 
     ``state.memory["parameters"]`` is w_t, shape ``(size,)``; ``["momentum"]`` and ``["second"]`` are m and v,
     shape ``(trained,)``.
 
     Args:
         rounds: number of rounds T.
-        server_rate: η > 0.
-        momentum: β₁ in [0, 1).
-        adaptivity: τ > 0.
+        server_rate: learning rate η > 0 of the server.
+        momentum: decay β₁ of the first moment, in [0, 1).
+        adaptivity: constant τ > 0 in the denominator of the step.
         participation: parties per round: a number (int), or a share in (0, 1] (float).
-        probabilities: how likely each party takes part, relative to the others; alike by default.
-        weights: how much a party counts in the mean: by its ``"rows"``, or ``"uniform"``.
+        probabilities: relative probability of each party to be chosen; equal by default.
+        weights: weighting of the parties in the mean: by their ``"rows"``, or ``"uniform"``.
         initial: a model to start from; see
             :func:`~consilience.methods.parameters.exchange.named_parameters`. By default the first party
-            draws.
+            draws the parameters.
 
     Raises:
-        InvalidInput: an option out of range; a party's model has no parameters to average, or other ones than
-            the first party's or ``initial``; before any training.
+        InvalidInput: an option is out of range, or a party's model has no parameters to average, or different
+            ones from the first party's or ``initial``; raised before any training.
         QuorumLost: too few parties answered.
 
     Source:
@@ -289,27 +289,29 @@ def federated_yogi(
     weights: Weights = "rows",
     initial: Any = None,
 ) -> Rounds:
-    """FedYogi: as FedAdam, with second moments that move by no more than the new square.
+    """Average parameters with a Yogi step at the server (FedYogi).
+
+    In contrast to FedAdam, the second moment changes by at most ``(1 − β₂) Δ²`` per round.
 
     ``state.memory["parameters"]`` is w_t, shape ``(size,)``; ``["momentum"]`` and ``["second"]`` are m and v,
     shape ``(trained,)``.
 
     Args:
         rounds: number of rounds T.
-        server_rate: η > 0.
-        momentum: β₁ in [0, 1).
-        decay: β₂ in [0, 1).
-        adaptivity: τ > 0.
+        server_rate: learning rate η > 0 of the server.
+        momentum: decay β₁ of the first moment, in [0, 1).
+        decay: decay β₂ of the second moment, in [0, 1).
+        adaptivity: constant τ > 0 in the denominator of the step.
         participation: parties per round: a number (int), or a share in (0, 1] (float).
-        probabilities: how likely each party takes part, relative to the others; alike by default.
-        weights: how much a party counts in the mean: by its ``"rows"``, or ``"uniform"``.
+        probabilities: relative probability of each party to be chosen; equal by default.
+        weights: weighting of the parties in the mean: by their ``"rows"``, or ``"uniform"``.
         initial: a model to start from; see
             :func:`~consilience.methods.parameters.exchange.named_parameters`. By default the first party
-            draws.
+            draws the parameters.
 
     Raises:
-        InvalidInput: an option out of range; a party's model has no parameters to average, or other ones than
-            the first party's or ``initial``; before any training.
+        InvalidInput: an option is out of range, or a party's model has no parameters to average, or different
+            ones from the first party's or ``initial``; raised before any training.
         QuorumLost: too few parties answered.
 
     Source:
@@ -337,27 +339,27 @@ def federated_adam(
     weights: Weights = "rows",
     initial: Any = None,
 ) -> Rounds:
-    """FedAdam: the server steps by Adam, without bias correction, along what parties changed.
+    """Average parameters with an Adam step, without bias correction, at the server (FedAdam).
 
     ``state.memory["parameters"]`` is w_t, shape ``(size,)``; ``["momentum"]`` and ``["second"]`` are m and v,
     shape ``(trained,)``.
 
     Args:
         rounds: number of rounds T.
-        server_rate: η > 0.
-        momentum: β₁ in [0, 1).
-        decay: β₂ in [0, 1).
-        adaptivity: τ > 0.
+        server_rate: learning rate η > 0 of the server.
+        momentum: decay β₁ of the first moment, in [0, 1).
+        decay: decay β₂ of the second moment, in [0, 1).
+        adaptivity: constant τ > 0 in the denominator of the step.
         participation: parties per round: a number (int), or a share in (0, 1] (float).
-        probabilities: how likely each party takes part, relative to the others; alike by default.
-        weights: how much a party counts in the mean: by its ``"rows"``, or ``"uniform"``.
+        probabilities: relative probability of each party to be chosen; equal by default.
+        weights: weighting of the parties in the mean: by their ``"rows"``, or ``"uniform"``.
         initial: a model to start from; see
             :func:`~consilience.methods.parameters.exchange.named_parameters`. By default the first party
-            draws.
+            draws the parameters.
 
     Raises:
-        InvalidInput: an option out of range; a party's model has no parameters to average, or other ones than
-            the first party's or ``initial``; before any training.
+        InvalidInput: an option is out of range, or a party's model has no parameters to average, or different
+            ones from the first party's or ``initial``; raised before any training.
         QuorumLost: too few parties answered.
 
     Source:

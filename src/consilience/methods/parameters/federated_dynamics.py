@@ -1,4 +1,4 @@
-"""FedDyn: parties whose losses are tilted from round to round, so that their minima come to lie in one place.
+"""FedDyn: add a linear term to each party's loss in every round, so that the local minima converge to one.
 
 Acar, Zhao, Matas Navarro, Mattina, Whatmough & Saligrama 2021, "Federated Learning Based on Dynamic
 Regularization", Algorithm 1:
@@ -12,26 +12,25 @@ Regularization", Algorithm 1:
      5    server: h <- h − α (1/m) Σ_{k in P_t} (θ_k − θ^{t−1})
      6            θ^t <- (1/|P_t|) Σ_{k in P_t} θ_k − h / α
 
-Legend: θ parameters, L_k the mean loss on the private rows of party k, ∇_k its state, which is ∇L_k(θ_k)
-where line 3 is solved exactly, h the mean of all ∇_k, α ``strength``, m the number of parties, T ``rounds``.
+Legend: θ parameters, L_k the mean loss on the private rows of party k, ∇_k its state, which equals ∇L_k(θ_k)
+if line 3 is solved exactly, h the mean of all ∇_k, α ``strength``, m the number of parties, T ``rounds``.
 
-It sends what FedAvg sends. It is FedPD (Zhang, Hong, Dhople, Yin & Liu 2020, "FedPD: A Federated Learning
-Framework with Optimal Rates and Adaptivity to Non-IID Data", Algorithm 1) where all parties take part and
-FedPD communicates in every round (p = 0): with η = 1/α, dual variables λ_k = −∇_k and the same local solver,
-FedPD's x_k, λ_k + (x_k − x_0)/η and x_0 = mean(x_k + η λ_k) are lines 3, 4 and 6, since then h = −mean λ_k.
-With partial participation, which FedPD has not, and with rounds that FedPD skips, they differ.
+The messages are those of FedAvg. With full participation, the algorithm equals FedPD with communication in
+every round (p = 0; Zhang, Hong, Dhople, Yin & Liu 2020, "FedPD: A Federated Learning Framework with Optimal
+Rates and Adaptivity to Non-IID Data", Algorithm 1). With η = 1/α, dual variables λ_k = −∇_k and the same
+local solver, FedPD's x_k, λ_k + (x_k − x_0)/η and x_0 = mean(x_k + η λ_k) are lines 3, 4 and 6, since then
+h = −mean λ_k. The two differ with partial participation, which FedPD does not support, and with skipped
+rounds of FedPD.
 
 Deviations
-    - Line 3 is solved as far as the party's recipe goes, starting from θ^{t−1}: its optimizer,
-      ``batch_size`` and ``epochs``. With gradient steps on all rows its fixed points are nevertheless those
-      of the exact algorithm.
-    - ``weights="rows"`` is for the loss of all rows instead of the mean of the parties' losses: L_k is then
-      (m n_k / n) L_k. A party divides line 3 by that factor, so that its learning rate means the same.
-    - A ∇_k whose message got lost, or was refused, is taken back when the party is asked next, so that h
+    - The party's recipe (optimizer, ``batch_size`` and ``epochs``) solves line 3 approximately, starting from
+      θ^{t−1}. With full-batch gradient steps, the fixed points are still those of the exact algorithm.
+    - ``weights="rows"`` minimises the loss of all rows instead of the mean of the parties' losses: L_k is
+      then (m n_k / n) L_k. A party divides line 3 by that factor to keep the scale of its learning rate.
+    - If the message with a ∇_k was lost or refused, the party reverts this ∇_k at its next request. Thus h
       stays the mean of all ∇_k.
-    - The gradient that a recipe clips is that of L_k alone. Running means and other buffers have no state:
-      they are averaged.
-    - First parameters, when θ is sent, and parties that fail, are as in FedAvg
+    - A recipe clips the gradient of L_k only. Running means and other buffers have no ∇_k; they are averaged.
+    - Initial parameters, the time of sending θ, and failed parties are handled as in FedAvg
       (:mod:`consilience.methods.parameters.federated_averaging`).
 """
 
@@ -71,24 +70,25 @@ def federated_dynamics(
     weights: Weights = "uniform",
     initial: Any = None,
 ) -> Rounds:
-    """FedDyn, or FedPD: parties' losses are tilted until their minima agree, and parameters are averaged.
+    """Average parameters with dynamically regularised local losses (FedDyn; FedPD with full participation).
 
     ``state.memory["parameters"]`` is θ^t, shape ``(size,)``; ``state.memory["tilt"]`` is h, shape
     ``(trained,)``.
 
     Args:
         rounds: number of rounds T.
-        strength: α > 0; the paper takes 0.001 to 0.1.
+        strength: regularisation α > 0; the paper uses 0.001 to 0.1.
         participation: parties per round: a number (int), or a share in (0, 1] (float).
-        probabilities: how likely each party takes part, relative to the others; alike by default.
-        weights: whose loss is minimised: the mean of the parties' (``"uniform"``), or that of all ``"rows"``.
+        probabilities: relative probability of each party to be chosen; equal by default.
+        weights: objective: ``"uniform"`` minimises the mean of the parties' losses, ``"rows"`` the mean loss
+            of all rows.
         initial: a model to start from; see
             :func:`~consilience.methods.parameters.exchange.named_parameters`. By default the first party
-            draws.
+            draws the parameters.
 
     Raises:
-        InvalidInput: a strength that is not above 0; a party's model has no parameters, or other ones than
-            the first party's or ``initial``; before any training.
+        InvalidInput: the strength is not above 0, or a party's model has no parameters, or different ones
+            from the first party's or ``initial``; raised before any training.
         QuorumLost: too few parties answered.
 
     Source:

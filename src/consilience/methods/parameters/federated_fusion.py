@@ -1,4 +1,4 @@
-"""FedDF, or FedAvg-distill: the averaged model learns what the parties' models say together of public rows.
+"""FedDF (FedAvg-distill): distil the ensemble of the parties' models into their average on public rows.
 
 Lin, Kong, Stich & Jaggi 2020, "Ensemble Distillation for Robust Model Fusion in Federated Learning",
 Algorithm 1 and its equation for AvgLogits:
@@ -15,24 +15,24 @@ Algorithm 1 and its equation for AvgLogits:
     10    x_t <- x_{t,N}
 
 Legend: x parameters, f(x, d) the logits of the model x at rows d, σ the softmax, C ``participation``, K the
-number of parties, n_k the rows that a party trains on (1 in line 6 with ``weights="uniform"``), N the steps
-that a distillation makes on the public rows, T ``rounds``. For regression, f are values, and
-line 9 is a step of the squared error to their mean. Without lines 7 to 9 it is FedAvg.
+number of parties, n_k the number of rows that a party trains on (1 in line 6 with ``weights="uniform"``), N
+the number of distillation steps on the public rows, T ``rounds``. For regression, f are values, and line 9 is
+a step on the squared error to their mean. Without lines 7 to 9 the algorithm is FedAvg.
 
-What travels: in FedAvg's way, a model each way; and from the coordinator to the party that distils all models
-of the round, and one back.
+Communication: the messages of FedAvg, one model in each direction. In addition, the coordinator sends all
+models of the round to the distilling party, which returns one model.
 
 Deviations
-    - A coordinator holds no model, so that lines 6 to 9 are done by the first party by name that answers. It
-      sees the others' models, which in the paper the server alone does.
-    - Line 9 is trained as the recipe of that party says: its loss, ``optimizer``, ``learning_rate`` and
-      ``batch_size``, which are also those of line 5, for ``distill_epochs``, or until the loss to the
-      teacher stops falling on held-out public rows. The paper takes plain SGD in line 5, and Adam with 10⁻³,
-      annealed along a cosine, in line 9, for 10⁴ steps or until the loss on labelled validation rows of the
-      server has not fallen for 10³.
-    - The teacher is computed for all public rows at once, with running means as line 5 left them; while the
-      student learns, its own are moved by the public rows.
-    - First parameters, what is sent when, and parties that fail, are as in FedAvg
+    - A coordinator holds no model. Therefore the first party by name that answers carries out lines 6 to 9.
+      This party sees the others' models; in the paper only the server does.
+    - Line 9 uses the recipe of that party: its loss, ``optimizer``, ``learning_rate`` and ``batch_size``,
+      which also apply to line 5. It runs for ``distill_epochs``, or until the loss to the teacher stops
+      falling on held-out public rows. The paper uses plain SGD in line 5. In line 9 it uses Adam with
+      learning rate 10⁻³ and cosine annealing, for 10⁴ steps or until the loss on the server's labelled
+      validation rows has not fallen for 10³ steps.
+    - The teacher is computed once for all public rows, with the running means from line 5. Distillation
+      updates the student's running means on the public rows.
+    - Initial parameters, the order of messages, and failed parties are handled as in FedAvg
       (:mod:`consilience.methods.parameters.federated_averaging`).
 """
 
@@ -74,23 +74,23 @@ def federated_fusion(
     weights: Weights = "rows",
     initial: Any = None,
 ) -> Rounds:
-    """FedDF: parties average parameters, and the average is taught what their models say of public rows.
+    """Average parameters, then distil the parties' ensemble into the average on public rows (FedDF).
 
     ``state.memory["parameters"]`` is x_t, shape ``(size,)``.
 
     Args:
         rounds: number of rounds T.
         participation: parties per round: a number (int), or a share in (0, 1] (float).
-        probabilities: how likely each party takes part, relative to the others; alike by default.
-        weights: how much a party counts in the average of line 6: by its ``"rows"``, or ``"uniform"``. All
-            count alike in the teacher.
+        probabilities: relative probability of each party to be chosen; equal by default.
+        weights: weighting of the parties in line 6: by their ``"rows"``, or ``"uniform"``. All parties have
+            equal weight in the teacher.
         initial: a model to start from; see
             :func:`~consilience.methods.parameters.exchange.named_parameters`. By default the first party
-            draws.
+            draws the parameters.
 
     Raises:
-        InvalidInput: there are no public rows; a party's model has other parameters than the first party's or
-            ``initial``, or is not trained by distillation; before any training.
+        InvalidInput: there are no public rows; a party's model has different parameters from the first
+            party's or ``initial``, or does not support distillation; raised before any training.
         QuorumLost: too few parties answered.
 
     Source:

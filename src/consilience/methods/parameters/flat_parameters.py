@@ -1,9 +1,9 @@
-"""A party's parameters as one line of numbers, and its own state in protocols that correct gradients.
+"""A party's parameters as one flat vector, and its local state in protocols that correct gradients.
 
-All parameters of a model travel in one line: those that training changes by gradients, by name, then the
-others (buffers such as the running means of batch normalisation, and what is frozen), by name. Whole numbers,
-such as counters, stay each party's own. Servers treat the first kind as their papers say, and take the mean
-of the others.
+All parameters of a model are sent in one vector: first the trainable parameters, sorted by name, then the
+others (frozen parameters, and buffers such as the running means of batch normalisation), sorted by name.
+Integer buffers, such as counters, stay local. Servers treat the trainable parameters according to their
+papers, and average the others.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from consilience.core.validation.arrays import Array
 
 
 def learner_of(party: PartyView) -> Parametric:
-    """The party's learner, its first parameters drawn.
+    """Return the party's learner, after drawing initial parameters if it has none yet.
 
     Raises:
-        InvalidInput: it has no parameters.
+        InvalidInput: the learner has no parameters.
     """
     learner: object = party.trainer.learner
     if not isinstance(learner, Parametric):
@@ -38,29 +38,29 @@ def learner_of(party: PartyView) -> Parametric:
 
 
 def flatten(learner: Parametric) -> Array:
-    """All parameters in one line, shape ``(size,)``."""
+    """Flatten all parameters into one vector, shape ``(size,)``."""
     return np.concatenate([part.ravel() for part in in_order(learner).values()])
 
 
 def flatten_trainable(learner: Parametric) -> Array:
-    """The part of :func:`flatten` that training changes, shape ``(trained,)``."""
+    """Flatten the trainable parameters, the first part of :func:`flatten`; shape ``(trained,)``."""
     return np.concatenate([part.ravel() for part in _trainable(learner).values()])
 
 
 def unflatten_trainable(learner: Parametric, values: Array) -> dict[str, Array]:
-    """One number for every one that training changes, ``(trained,)``, as arrays by name."""
+    """Split a vector with one number per trainable parameter, ``(trained,)``, into arrays by name."""
     return _by_name(_trainable(learner), values)
 
 
 def load_flat(party: PartyView, values: Array | None) -> None:
-    """Replace the parameters of the party's model by a line of them; do nothing where it is ``None``."""
+    """Load a flat vector of parameters into the party's model; ``None`` keeps the current parameters."""
     learner = learner_of(party)
     if values is not None:
         party.trainer.adopt(_by_name(in_order(learner), values))
 
 
 def in_order(learner: Parametric) -> dict[str, Array]:
-    """The parameters by name, in the order in which they travel."""
+    """Return the parameters by name, in the order of the flat vector."""
     parts, trained = learner.parameters(), learner.trained_parameters()
     return {
         name: parts[name] for name in sorted(parts, key=lambda name: (name not in trained, name))
@@ -68,13 +68,13 @@ def in_order(learner: Parametric) -> dict[str, Array]:
 
 
 def _trainable(learner: Parametric) -> dict[str, Array]:
-    """The parameters that training changes, by name, in the order in which they travel."""
+    """The trainable parameters by name, in the order of the flat vector."""
     trained = learner.trained_parameters()
     return {name: part for name, part in in_order(learner).items() if name in trained}
 
 
 def _by_name(parts: Mapping[str, Array], values: Array) -> dict[str, Array]:
-    """One line of numbers in the shapes of these parts, in their order."""
+    """Split a flat vector into arrays with the names and shapes of these parts."""
     sizes = [part.size for part in parts.values()]
     if values.shape != (sum(sizes),):
         raise InvalidInput(f"{values.shape} parameters for a model that has {sum(sizes)}")
@@ -86,18 +86,21 @@ def _by_name(parts: Mapping[str, Array], values: Array) -> dict[str, Array]:
 
 
 def recall(party: PartyView, counted: Mapping[str, int], size: int) -> Array:
-    """The state that the party kept with its last answer that counted, shape ``(size,)``; 0 before the first.
+    """Return the state that the party stored with its last accepted answer; 0 before the first.
 
-    An answer that came late, or was refused, is not in the server's sums, and must not be in the party's own
-    state either; the server says which was the last one that is.
+    Late or refused answers are not part of the server's sums, so they must not be part of the party's state
+    either. The server sends the round of the last accepted answer.
 
     Args:
-        party: whose memory is read.
-        counted: party to the round of its last answer that counted.
-        size: how many numbers they are.
+        party: the party.
+        counted: round of each party's last accepted answer.
+        size: length of the state.
+
+    Returns:
+        The state, shape ``(size,)``.
 
     Raises:
-        RunFailed: the party does not remember that round.
+        RunFailed: the party has no stored state of that round.
     """
     last = counted.get(party.name, 0)
     if last == 0:
@@ -115,14 +118,14 @@ def recall(party: PartyView, counted: Mapping[str, int], size: int) -> Array:
 def remember(
     party: PartyView, counted: Mapping[str, int], round: int, own: Array, new: Array
 ) -> None:
-    """Keep what :func:`recall` gave, and what takes its place if the answer of this round counts.
+    """Store the result of :func:`recall`, and the state that replaces it if this round's answer is accepted.
 
     Args:
-        party: whose memory is written.
-        counted: party to the round of its last answer that counted.
+        party: the party.
+        counted: round of each party's last accepted answer.
         round: this round.
-        own: what :func:`recall` gave.
-        new: the state that goes with the answer of this round.
+        own: result of :func:`recall`.
+        new: state for this round's answer.
     """
     party.trainer.memory.replace(
         {

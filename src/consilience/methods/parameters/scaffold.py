@@ -1,4 +1,4 @@
-"""SCAFFOLD: FedAvg with control variates that take out what makes a party's steps its own.
+"""SCAFFOLD: FedAvg with control variates that correct the drift of the parties' local steps.
 
 Karimireddy, Kale, Mohri, Reddi, Stich & Suresh 2020, "SCAFFOLD: Stochastic Controlled Averaging for Federated
 Learning", Algorithm 1 with option II:
@@ -12,24 +12,25 @@ Learning", Algorithm 1 with option II:
      5    server: x <- x + η_g mean_{i in S} (y_i − x)
      6            c <- c + (|S| / N) mean_{i in S} (c_i⁺ − c_i)
 
-Legend: x, y_i parameters, c, c_i control variates, one for every number that is trained, g_i a gradient on
-a batch of party i, K the steps that its recipe's ``epochs`` and ``batch_size`` make, η_l its
+Legend: x, y_i parameters, c, c_i control variates, one number per trainable parameter, g_i a gradient on a
+batch of party i, K the number of steps from its recipe's ``epochs`` and ``batch_size``, η_l its
 ``learning_rate``, η_g ``server_rate``, T ``rounds``.
 
-What travels: a model and a control variate from every chosen party, twice what it sends in FedAvg; x to
-everybody and c to the chosen, which is twice what FedAvg sends down where all take part.
+Communication: every chosen party sends a model and a control variate, twice the volume of FedAvg. The server
+sends x to all parties and c to the chosen parties. With full participation this is also twice the volume of
+FedAvg.
 
 Deviations
-    - Line 4 takes ``(x − y_i) / (K η_l)`` for the mean gradient, which it is for plain gradient steps alone.
-      Other optimizers, momentum and weight decay are refused; where the recipe clips gradients, g_i is the
-      clipped one. K and η_l are each party's own.
-    - ``weights="rows"`` is for the loss of all rows instead of the mean of the parties' losses: means over S
-      are weighted by rows n_i, and ``c <- c + Σ_S (n_i / n) (c_i⁺ − c_i)``, again the mean of all c_i.
-    - A c_i⁺ whose message got lost, or was refused, is taken back when the party is asked next, so that c
+    - Line 4 uses ``(x − y_i) / (K η_l)`` as the mean gradient, which is correct only for plain gradient
+      steps. Other optimizers, momentum and weight decay are refused. If the recipe clips gradients, g_i is
+      the clipped gradient. K and η_l may differ between parties.
+    - ``weights="rows"`` minimises the loss of all rows instead of the mean of the parties' losses. Means over
+      S are then weighted by rows n_i, and ``c <- c + Σ_S (n_i / n) (c_i⁺ − c_i)``, again the mean of all c_i.
+    - If the message with a c_i⁺ was lost or refused, the party reverts this c_i⁺ at its next request. Thus c
       stays the mean of all c_i.
-    - y_i is sent in place of y_i − x. Running means and other buffers have no control variate: they are
+    - A party sends y_i instead of y_i − x. Running means and other buffers have no control variate; they are
       averaged.
-    - First parameters, when x is sent, and parties that fail, are as in FedAvg
+    - Initial parameters, the time of sending x, and failed parties are handled as in FedAvg
       (:mod:`consilience.methods.parameters.federated_averaging`).
 """
 
@@ -68,7 +69,7 @@ def scaffold(
     weights: Weights = "uniform",
     initial: Any = None,
 ) -> Rounds:
-    """SCAFFOLD: parties correct their gradients by what they know of the others', and average parameters.
+    """Average parameters, with control variates that correct the local gradients (SCAFFOLD).
 
     ``state.memory["parameters"]`` is x, shape ``(size,)``; ``state.memory["control"]`` is c, shape
     ``(trained,)``.
@@ -77,15 +78,15 @@ def scaffold(
         rounds: number of rounds T.
         server_rate: η_g > 0.
         participation: parties per round: a number (int), or a share in (0, 1] (float).
-        probabilities: how likely each party takes part, relative to the others; alike by default.
-        weights: how much a party counts: ``"uniform"``, or by its ``"rows"``.
+        probabilities: relative probability of each party to be chosen; equal by default.
+        weights: weighting of the parties: ``"uniform"``, or by their ``"rows"``.
         initial: a model to start from; see
             :func:`~consilience.methods.parameters.exchange.named_parameters`. By default the first party
-            draws.
+            draws the parameters.
 
     Raises:
-        InvalidInput: a rate that is not above 0; a party's model is not trained by plain gradient steps, or
-            has other parameters than the first party's or ``initial``; before any training.
+        InvalidInput: the rate is not above 0; a party's model is not trained by plain gradient steps, or has
+            different parameters from the first party's or ``initial``; raised before any training.
         QuorumLost: too few parties answered.
 
     Source:

@@ -1,7 +1,7 @@
 """Tasks of protocols that exchange parameters, and the messages that a party replies with.
 
-How parameters become one line of numbers is said in :mod:`consilience.methods.parameters.flat_parameters`;
-the papers, their pseudo-code and its legend are in the protocols of :mod:`consilience.methods.parameters`.
+:mod:`consilience.methods.parameters.flat_parameters` flattens parameters into one vector. The papers, their
+pseudo-code and its legend are in the protocols of :mod:`consilience.methods.parameters`.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ class Architecture(Reply, privacy="unbudgeted"):
     """Names, shapes and counts of the parameters of a party's model.
 
     Attributes:
-        parts: name and shape of each, in line.
-        size: how many numbers there are in all.
-        trained: how many of them, the first in line, training changes by gradients.
-        precision: of the numbers, ``"float32"`` or ``"float64"``.
-        rows: how many rows the party trains on; 1 where that was not asked.
+        parts: name and shape of each parameter array, in the order of the flat vector.
+        size: length of the flat vector.
+        trained: number of trainable parameters, which come first in the flat vector.
+        precision: ``"float32"`` or ``"float64"``.
+        rows: number of training rows of the party; 1 if the task did not request it.
     """
 
     parts: tuple[str, ...]
@@ -55,7 +55,7 @@ class Architecture(Reply, privacy="unbudgeted"):
     rows: int = 1
 
     def check(self, task: TaskLike, agreement: Agreement | None) -> None:
-        """Raise ``KnowledgeRefused`` unless there are parameters, and the counts can be."""
+        """Raise ``KnowledgeRefused`` unless there are parameters, and counts and precision are valid."""
         if self.size < 1:
             raise KnowledgeRefused("its model has no parameters", where=self.party)
         if not 0 <= self.trained <= self.size:
@@ -67,11 +67,11 @@ class Architecture(Reply, privacy="unbudgeted"):
 
 @message
 class Parameters(Reply, privacy="unbudgeted", lossy={"values": "numbers"}):
-    """All parameters of a party's model in one line, and how many rows it trains on.
+    """All parameters of a party's model as a flat vector, and its number of training rows.
 
     Attributes:
-        values: shape ``(size,)``.
-        rows: n_k.
+        values: the parameters, shape ``(size,)``.
+        rows: number of training rows n_k.
     """
 
     values: Array
@@ -79,12 +79,12 @@ class Parameters(Reply, privacy="unbudgeted", lossy={"values": "numbers"}):
 
     @classmethod
     def of(cls, party: PartyView, round: int) -> Parameters:
-        """The parameters of a party's model as they are."""
+        """Make the message with the current parameters of a party's model."""
         values = flatten(learner_of(party))
         return cls(party=party.name, round=round, values=values, rows=party.trainer.rows.train_rows)
 
     def check(self, task: TaskLike, agreement: Agreement | None) -> None:
-        """Raise ``KnowledgeRefused`` unless they are finite and as many as were asked for."""
+        """Raise ``KnowledgeRefused`` unless the parameters are finite and match the requested size."""
         size = getattr(task, "size", len(self.values))
         check_line("parameters", self.values, size, where=self.party)
         check_count(self.rows, where=self.party)
@@ -92,12 +92,12 @@ class Parameters(Reply, privacy="unbudgeted", lossy={"values": "numbers"}):
 
 @message
 class ControlledParameters(Reply, privacy="unbudgeted", lossy={"values": "numbers"}):
-    """Parameters after training, and by how much the control variate changes.
+    """Parameters after training, and the change of the control variate.
 
     Attributes:
         values: y_i, shape ``(size,)``.
         change: c_i⁺ − c_i, shape ``(trained,)``.
-        rows: how many rows the party trains on.
+        rows: number of training rows of the party.
     """
 
     values: Array
@@ -105,7 +105,7 @@ class ControlledParameters(Reply, privacy="unbudgeted", lossy={"values": "number
     rows: int
 
     def check(self, task: TaskLike, agreement: Agreement | None) -> None:
-        """Raise ``KnowledgeRefused`` unless they are finite and as many as were asked for."""
+        """Raise ``KnowledgeRefused`` unless both vectors are finite and match the requested sizes."""
         assert isinstance(task, TrainControlled)
         check_line("parameters", self.values, task.size, where=self.party)
         check_count(self.rows, where=self.party)
@@ -113,12 +113,12 @@ class ControlledParameters(Reply, privacy="unbudgeted", lossy={"values": "number
 
 
 def check_line(what: str, values: Array, size: int, *, where: str) -> None:
-    """Raise ``KnowledgeRefused`` unless values are fractions in one line, none too large.
+    """Raise ``KnowledgeRefused`` unless values are a floating-point vector of ``size`` bounded numbers.
 
     Args:
         what: the noun for the error.
-        values: the numbers that came.
-        size: how many there should be.
+        values: the received numbers.
+        size: expected length.
         where: the party, for the error.
     """
     if values.dtype not in (np.float32, np.float64) or values.shape != (size,):
@@ -141,11 +141,11 @@ class DescribeParameters(
     exposure="usual",
     limits=(),
 ):
-    """Draw first parameters, and say what they are.
+    """Draw initial parameters, and send their names, shapes and counts.
 
     Attributes:
-        plain_steps: whether the protocol needs plain gradient steps.
-        counted: whether it needs to know how many rows each party trains on.
+        plain_steps: require a model trained by plain gradient steps.
+        counted: send the number of training rows.
     """
 
     round: int
@@ -154,7 +154,7 @@ class DescribeParameters(
 
     @property
     def row_free(self) -> bool:
-        """Whether the rows are not counted: first parameters depend on none."""
+        """Whether the reply is independent of the private rows: true unless rows are counted."""
         return not self.counted
 
     def run(self, party: PartyView) -> Architecture:
@@ -188,23 +188,23 @@ class DescribeParameters(
 class SendParameters(
     Task, reply_type=Parameters, exchanges="parameters", protocol=None, exposure="usual", limits=()
 ):
-    """Send your parameters as they are."""
+    """Send the current parameters of the party's model."""
 
     round: int
     size: int
 
     @property
     def remembered(self) -> bool:
-        """No: it changes nothing, and only one party is asked."""
+        """False, because the task changes no state and goes to one party only."""
         return False
 
     @property
     def drawn(self) -> bool:
-        """Whether they are the first parameters."""
+        """Whether the parameters are the initial ones."""
         return self.round == 0
 
     def run(self, party: PartyView) -> Parameters:
-        """All of them, in one line."""
+        """Return all parameters as a flat vector."""
         return Parameters.of(party, self.round)
 
 
@@ -219,13 +219,13 @@ class AdoptParameters(
     exposure="nothing",
     limits=(),
 ):
-    """Take these parameters for your own."""
+    """Load the server's parameters into the party's model."""
 
     round: int
     values: Array
 
     def run(self, party: PartyView) -> Receipt:
-        """The model is then the server's."""
+        """Load the parameters, and return a receipt."""
         load_flat(party, self.values)
         return Receipt(party=party.name, round=self.round)
 
@@ -241,12 +241,12 @@ class TrainParameters(
     limits=(),
     summed="parameters",
 ):
-    """Train on your private rows, and send your parameters.
+    """Train on the party's private rows, and send the parameters.
 
     Attributes:
-        size: how many numbers they are.
-        values: what to start from; ``None`` where every party that is asked holds it already.
-        strength: how strongly training is pulled back to where it starts.
+        size: number of parameters.
+        values: initial parameters, shape ``(size,)``; ``None`` if every chosen party holds them already.
+        strength: weight of the proximal term to the initial parameters.
     """
 
     round: int
@@ -283,10 +283,10 @@ class TrainControlled(
     """Lines 3 and 4 of :func:`~consilience.methods.parameters.scaffold.scaffold`.
 
     Attributes:
-        size: how many parameters there are.
+        size: number of parameters.
         control: c, shape ``(trained,)``.
-        counted: party to the last round in which its answer arrived.
-        values: x; ``None`` where every party that is asked holds it already.
+        counted: round of each party's last accepted answer.
+        values: x, shape ``(size,)``; ``None`` if every chosen party holds it already.
     """
 
     round: int
@@ -331,11 +331,11 @@ class TrainDynamically(
     """Lines 3 and 4 of :func:`~consilience.methods.parameters.federated_dynamics.federated_dynamics`.
 
     Attributes:
-        size: how many parameters there are.
+        size: number of parameters.
         strength: α.
-        counted: party to the last round in which its answer arrived.
-        mean_rows: n / m, where parties count by their rows.
-        values: θ^{t−1}; ``None`` where every party that is asked holds it already.
+        counted: round of each party's last accepted answer.
+        mean_rows: n / m if parties are weighted by their rows; ``None`` for equal weights.
+        values: θ^{t−1}, shape ``(size,)``; ``None`` if every chosen party holds it already.
     """
 
     round: int
@@ -378,12 +378,12 @@ class CheckFusion(
     exposure="nothing",
     limits=(),
 ):
-    """Say whether your model can be distilled into from given parameters on."""
+    """Check that the party's model supports distillation from given parameters."""
 
     round: int
 
     def run(self, party: PartyView) -> Receipt:
-        """Fails where it starts anew in every fit, or its recipe does not train it on public rows."""
+        """Raise ``InvalidInput`` if the model restarts in every fit, or its recipe distils for 0 epochs."""
         learner_of(party)
         if not party.trainer.learner.abilities.incremental:
             raise InvalidInput(
@@ -407,12 +407,12 @@ class FuseModels(
     exposure="usual",
     limits=(),
 ):
-    """Distil models into their average on the public rows, and send it.
+    """Distil models into their average on the public rows, and send the result.
 
     Attributes:
-        size: how many parameters a model has.
-        trained: x^k of the parties that trained.
-        weights: how much each counts in the average that is started from.
+        size: number of parameters of a model.
+        trained: x^k of the chosen parties.
+        weights: weighting of the parties in the average.
     """
 
     round: int
