@@ -1,9 +1,9 @@
-"""Errors that say what was wrong, where, and how to mend it; and texts of strangers made safe to show.
+"""Errors with their cause, place and remedy; and functions that make untrusted texts safe to display.
 
-First the errors, then :func:`nearest` and :func:`command` for their advice. Last the texts: names of
-parties and classes, notes and errors may come from another machine and end on a terminal, on a page or in a
-spreadsheet, where characters that are not seen could act (:func:`visible`, :func:`as_json`, :func:`as_cell`,
-:func:`odd_name`).
+The errors come first, then :func:`nearest` and :func:`command` for their advice. The last part handles texts:
+names of parties and classes, notes and errors may come from another machine and appear on a terminal, on a
+page or in a spreadsheet, where invisible characters could have an effect (:func:`visible`, :func:`as_json`,
+:func:`as_cell`, :func:`odd_name`).
 """
 
 from __future__ import annotations
@@ -17,24 +17,22 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import ClassVar, Literal, Self
 
 Code = Literal["", "lacks-public", "not-joined", "budget"]
-"""Failures of a party that something is decided by; empty for all others.
-
-A coordinator sends the public rows (``"lacks-public"``) or has the party join anew (``"not-joined"``). Where
-a party's privacy budget refused before anything ran (``"budget"``), the request does not count at the party.
-"""
+"""Failures of a party that lead to a decision; empty for all others. The coordinator sends the public rows
+(``"lacks-public"``) or a new join request (``"not-joined"``). If a party's privacy budget refused a request
+before anything ran (``"budget"``), the request does not count at the party."""
 
 
 class ConsilienceError(Exception):
     """Base of every error that consilience raises on purpose.
 
     Args:
-        what: what is wrong, in one sentence.
-        where: the party, file, key or task it was found at.
-        mend: what the user can do about it.
-        code: the kind of failure, for programs; nothing is decided by the text.
+        what: the problem, in one sentence.
+        where: the party, file, key or task with the problem.
+        mend: advice for the user.
+        code: the kind of failure, for programs; programs must not depend on the text.
 
     Attributes:
-        spoken: whether its words may leave a discreet party, since no row has part in them.
+        spoken: whether the message may be sent by a discreet party, because it does not depend on any row.
     """
 
     exit_code = 1
@@ -83,7 +81,7 @@ class ForeignValue(Exception):
 
 
 class KnowledgeRefused(ConsilienceError):
-    """A message that crossed the boundary is not what was asked for."""
+    """A received message is not a valid answer to the request."""
 
 
 class QuorumLost(ConsilienceError):
@@ -119,16 +117,16 @@ class MissingExtra(ConsilienceError, ImportError):
 # --- advice ---------------------------------------------------------------------------------------
 
 _COMPARED, _LISTED = 1_000, 100
-"""Words that one is compared with, and that are listed, at most: they may be a stranger's."""
+"""Maximum numbers of words to compare with and to list, because they may come from a stranger."""
 
 
 def nearest(word: str, known: Iterable[str], also: Mapping[str, str] | None = None) -> str:
-    """A sentence that names the closest known word, or all of them.
+    """Return a sentence with the closest known word, or with a list of the known words.
 
     Args:
-        word: what was given.
-        known: what it could have been.
-        also: what others call a known word, in small letters, to that word.
+        word: the unknown word.
+        known: the known words.
+        also: other common names, in small letters, to the known word.
 
     >>> nearest("Gaussian", ["linear", "rbf"], {"gaussian": "rbf"})
     "It is called 'rbf' here."
@@ -173,7 +171,7 @@ def command(*words: object) -> str:
 # --- texts of strangers ---------------------------------------------------------------------------
 
 LONGEST_NAME = 1_000
-"""Characters of a class, of a party, or of what a party says of itself."""
+"""Maximum number of characters of a class name, a party name, or another text of a party's description."""
 
 _HIDDEN = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
 """Unicode's categories of controls, formats (marks of direction, spaces without width), halves of surrogate
@@ -184,7 +182,8 @@ _JOINERS = "\u200c\u200d"
 
 _NUMBER = re.compile(r"[+-]?\d+(\.\d+)?([eE][+-]?\d+)?")
 _FORMULA = re.compile(r"(?:^|(?<=[;,|]))(?=\s*[=+\-@＝＋－＠]\s*\S)")
-"""Before what a spreadsheet computes, at the beginning and after what it may take for the end of a cell."""
+"""Matches before a text that a spreadsheet would compute: at the beginning, and after a possible end of a
+cell."""
 
 
 def visible(
@@ -192,12 +191,12 @@ def visible(
     keep: str = "\n\t",
     spelt: Callable[[str], str] = lambda sign: sign.encode("unicode_escape").decode(),
 ) -> str:
-    r"""The text with every character that is not seen, and might act, spelt out.
+    r"""Return the text with every invisible control character replaced by its escape sequence.
 
     Args:
-        text: any.
-        keep: such characters that stay.
-        spelt: how one is written; by default as Python does.
+        text: any text.
+        keep: invisible characters to leave unchanged.
+        spelt: function that writes the escape sequence; by default Python's.
 
     >>> visible("\x1b[2Jnorth\u202e"), visible("Müller\n医院")
     ('\\x1b[2Jnorth\\u202e', 'Müller\n医院')
@@ -211,7 +210,7 @@ def visible(
 
 
 def as_json(text: str) -> str:
-    r"""JSON whose texts are seen as they are; it says the same.
+    r"""Return JSON of the same content with invisible characters escaped.
 
     >>> as_json('["\u202e"]')
     '["\\u202e"]'
@@ -220,9 +219,9 @@ def as_json(text: str) -> str:
 
 
 def as_cell(text: str) -> str:
-    r"""A text as a spreadsheet shows it and does not compute it: an apostrophe stands before a formula.
+    r"""Return a text that a spreadsheet shows and does not evaluate: a formula gets an apostrophe in front.
 
-    Numbers stay as they are, and all other texts that are :func:`visible`.
+    Numbers and ordinary texts are unchanged; invisible characters are escaped (:func:`visible`).
 
     Source:
         OWASP, "CSV Injection".

@@ -1,9 +1,9 @@
-"""Files and folders that are written whole or not at all, and through no link.
+"""Write files and folders atomically, and never through a link.
 
-What lies in a folder may be a stranger's: a run that came by mail, a state out of a backup. A symbolic link
-in it, under a name that is about to be written or removed, would have another file of the user's overwritten.
-So a file is filled as a new one and renamed, which replaces a link, and a link that leads out of the folder
-is refused by name.
+A folder's content may come from a stranger: a run received by mail, a state from a backup. If it contains a
+symbolic link under the name of a file to write or remove, another file of the user could be overwritten. A
+file is therefore written under a new name and renamed, which replaces a link. A link that leads out of the
+folder raises an error with the link's name.
 
 All stored files carry one format number (:data:`FORMAT`).
 """
@@ -31,7 +31,7 @@ to read older forms.
 """
 
 PART = ".part-"
-"""Begins the name of a file that is being written; where one is left, a crash left it."""
+"""Prefix of the name of an unfinished file; if one is found later, it is left over from a crash."""
 
 LONGEST = 1 << 24
 """Bytes of a file of settings or facts, such as a configuration."""
@@ -55,17 +55,17 @@ def write_whole(
     sync: bool = False,
     mode: int = 0o666,
 ) -> None:
-    """Put a file in the place of what is there: fill a new one beside it, and rename that.
+    """Replace a file atomically: write a new one in the same folder, and rename it.
 
     Args:
-        path: the file; its folder is there.
-        content: bytes, text, or a function that fills the file whose path it is given.
-        sync: have the disk hold the content before the file has its name, but :func:`without_fsync`; for the
-            name, :func:`force` the folder.
-        mode: permissions, less the process's umask, from before anything is in the file.
+        path: the file; its folder must exist.
+        content: bytes, text, or a function that takes a path and writes the file there.
+        sync: flush the content to disk before the rename, except within :func:`without_fsync`; for the name,
+            call :func:`force` on the folder.
+        mode: permissions, less the process's umask; they apply before any content is written.
 
     Raises:
-        OSError: it cannot be written; what was there before still is, and nothing half.
+        OSError: the file cannot be written; an earlier file is unchanged, and no partial file remains.
     """
     part = path.with_name(PART + path.name)
     try:
@@ -86,16 +86,16 @@ def write_whole(
 
 
 def write_folder(folder: Path, fill: Callable[[Path], object], *, replace: bool = False) -> None:
-    """Make a folder whole or not at all: fill a new one beside its place, and rename that.
+    """Create a folder atomically: fill a new one next to its place, and rename it.
 
     Args:
-        folder: the folder; those above it are made.
-        fill: writes the files of the folder whose path it is given.
-        replace: put it in the place of one that is there, which is deleted just before; else that is an
-            error.
+        folder: the folder; missing parents are created.
+        fill: function that takes a folder's path and writes the files there.
+        replace: replace an existing folder, which is deleted just before the rename; otherwise an existing
+            folder is an error.
 
     Raises:
-        OSError: it cannot be written, or is there; nothing half has its name.
+        OSError: the folder cannot be written, or exists; no partial folder has its name.
     """
     # Two processes that make one folder must not fill the same one beside it.
     part = folder.with_name(f"{PART}{folder.name}{'' if replace else f'-{os.getpid()}'}")
@@ -123,11 +123,11 @@ def without_fsync() -> Iterator[None]:
 
 @contextmanager
 def privately() -> Iterator[None]:
-    """Have all files and folders that are made in this block be their user's alone: modes 0600 and 0700.
+    """Create all files and folders in this block for the current user only: modes 0600 and 0700.
 
-    That holds whatever the process's umask is, and for whoever writes them: SQLite, a model's own library,
-    Flower, processes that are started. All that a party or a coordinator writes is written in such a block.
-    The umask is one for all threads, so files that others make meanwhile are private too.
+    This holds for any umask of the process, and for every writer: SQLite, a model's library, Flower, child
+    processes. A party or a coordinator writes all its files in such a block. All threads share one umask, so
+    that files created by other threads during the block are private too.
     """
     global _shelters, _outside
     with _sheltering:
@@ -144,10 +144,10 @@ def privately() -> Iterator[None]:
 
 
 def private_folder(folder: Path) -> None:
-    """Make a folder, and those above it, for this user alone; one that is there and empty becomes so.
+    """Create a folder and its parents for the current user only; an existing empty folder becomes private.
 
     Raises:
-        OSError: it cannot be made.
+        OSError: the folder cannot be created.
     """
     with privately():
         folder.mkdir(parents=True, exist_ok=True)
@@ -158,13 +158,13 @@ def private_folder(folder: Path) -> None:
 
 @contextmanager
 def temporary_file() -> Iterator[Path]:
-    """Give the path of a file that is deleted after the block, and need not outlive a power cut."""
+    """Provide a path for a file, which is deleted after the block and need not survive a power failure."""
     with TemporaryDirectory() as folder, without_fsync():
         yield Path(folder) / "file"
 
 
 def force(path: Path) -> None:
-    """Have the disk hold what was written to a file, or the names in a folder."""
+    """Flush a file's content, or a folder's names, to disk."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
@@ -173,14 +173,14 @@ def force(path: Path) -> None:
 
 
 def inside(path: Path, folder: Path) -> Path:
-    """The path, unless a link on its way leads out of a folder.
+    """Return the path, unless a link in it leads out of a folder.
 
     Args:
-        path: below the folder; it need not exist.
-        folder: the user's own word, so that it may be a link itself.
+        path: path below the folder; it need not exist.
+        folder: the folder, as the user chose it; it may be a link itself.
 
     Raises:
-        RunFailed: a link leads out; names it, and what it points at.
+        RunFailed: a link leads out; the error names the link and its target.
     """
     place, real = folder, os.path.realpath(folder)
     for part in path.relative_to(folder).parts:
@@ -207,16 +207,16 @@ def without_links(folder: Path) -> Path:
 
 
 def read_text(path: Path, most: int = LONGEST) -> str:
-    """The text of a file of settings or facts, which a stranger may have written.
+    """Return the text of a settings or data file from a possibly untrusted source.
 
     Args:
         path: the file.
-        most: bytes that it may have.
+        most: maximum size in bytes.
 
     Raises:
-        OSError: it cannot be read.
-        ValueError: it is no regular file, whose reading need not end; longer than ``most``; or not UTF-8,
-            with or without a byte order mark.
+        OSError: the file cannot be read.
+        ValueError: the file is not a regular file (a read might never end), is longer than ``most``, or is
+            not UTF-8, with or without a byte order mark.
     """
     found = path.stat()
     if not (stat.S_ISREG(found.st_mode) or stat.S_ISDIR(found.st_mode)):
@@ -231,13 +231,13 @@ def check_format(stored: Mapping[str, object], where: Path, *, anew: str) -> Non
     """Raise an error unless a stored file has the format that this version reads and writes.
 
     Args:
-        stored: contents of the file: its number under ``format``, and the version that wrote it under
-            ``consilience``, if the file records that.
+        stored: contents of the file: the format number under ``format`` and, if recorded, the version of its
+            writer under ``consilience``.
         where: the file.
-        anew: advice for starting without the file, the end of a sentence.
+        anew: advice for a start without the file, as the end of a sentence.
 
     Raises:
-        RunFailed: it has another number, or none.
+        RunFailed: the file has another format number, or none.
     """
     found, writer = stored.get("format"), stored.get("consilience")
     if type(found) is int and found == FORMAT:  # True equals 1 too
@@ -254,13 +254,13 @@ def check_format(stored: Mapping[str, object], where: Path, *, anew: str) -> Non
 
 
 def database(path: Path) -> Path:
-    """The path of an SQLite file, if it can be opened without harm to others.
+    """Return the path of an SQLite file, if opening it cannot harm other files.
 
-    A journal beside it may end with the name of another one, which SQLite deletes when the file is opened,
-    whatever it is. Ours, of one file each, never do.
+    A journal next to the file may end with the name of another journal. SQLite then deletes the file of that
+    name when the database is opened. Our databases consist of one file each and never have such a journal.
 
     Raises:
-        RunFailed: there is such a journal; or the file, or one that SQLite keeps beside it, is a link out of
+        RunFailed: such a journal exists; or the file, or one of SQLite's companion files, is a link out of
             its folder.
     """
     for suffix in ("", "-wal", "-shm", "-journal"):

@@ -1,4 +1,4 @@
-"""Importers of modules that lie in a folder, here and in the processes that are sent objects of theirs."""
+"""Importers of modules in a folder, for this process and for processes that receive their objects."""
 
 from __future__ import annotations
 
@@ -38,5 +38,5 @@ def serve(folder: str, name: str) -> Beside:
 
 
 def importers() -> tuple[object, ...]:
-    """The importers of modules that were found in folders, for processes that are sent objects of theirs."""
+    """Return the importers of modules in folders, to send to processes that receive their objects."""
     return tuple(one for one in sys.meta_path if isinstance(one, Beside))

@@ -124,10 +124,10 @@ def named(entries: Iterable[tuple[str, T]], *, what: str) -> dict[str, T]:
 
 
 class Registry(Mapping[str, T]):
-    """A mapping that is made when it is first read.
+    """A mapping created when it is first read.
 
     Args:
-        make: makes the mapping.
+        make: creates the mapping.
     """
 
     def __init__(self, make: Callable[[], Mapping[str, T]]) -> None:

@@ -1,7 +1,7 @@
-"""The contracts of learners, aggregators, protocols and networks as checks; attacks on what leaves a party.
+"""Contract checks for learners, aggregators, protocols and networks; attacks on the data that a party sends.
 
-Each of the four runs a list of small named checks and raises ``AssertionError`` at the first that does
-not hold, saying what was expected.
+Each of the four runs a list of small named checks and raises ``AssertionError`` at the first failure, with
+the expected behaviour in the message.
 
 >>> from consilience import suwa
 >>> check_aggregator(suwa(temperature=0.5))

@@ -25,22 +25,25 @@ ROWS, OUTPUTS = 12, 3
 
 
 def check_aggregator(aggregator: Aggregator, *, parties: Sequence[str] = NAMES) -> None:
-    """Check that an aggregator keeps the contract.
+    """Check that an aggregator satisfies the contract.
 
     Args:
-        aggregator: such as ``uwa()``.
-        parties: names of those who answer, for a rule that knows them by name.
+        aggregator: the aggregator, such as ``uwa()``.
+        parties: names of the answering parties, for a rule with settings for named parties.
 
     Raises:
-        AssertionError: at the first check that does not hold.
+        AssertionError: at the first failed check.
     """
     for check in AGGREGATOR_CHECKS:
         check(aggregator, tuple(parties))
 
 
 def teacher_is_well_formed(aggregator: Aggregator, parties: tuple[str, ...]) -> None:
-    """Rows are finite and of the right precision, distributions for classification; weights are shares,
-    or all 0 on a row that is not to be taught."""
+    """The teacher has finite rows of the right precision, and its weights are shares.
+
+    Rows are distributions for classification. Weights sum to 1 over the parties, or are all 0 on an excluded
+    row.
+    """
     teacher = aggregator(_replies(aggregator, parties))
     values, weights = teacher.values, teacher.weights
     precision = np.dtype(PRECISION[aggregator.outputs])
@@ -61,7 +64,7 @@ def teacher_is_well_formed(aggregator: Aggregator, parties: tuple[str, ...]) -> 
 
 
 def same_replies_give_the_same_bits(aggregator: Aggregator, parties: tuple[str, ...]) -> None:
-    """The rule is pure: no randomness, no memory, and what it was given stays as it was."""
+    """The rule is pure: it is deterministic, stateless, and leaves its input unchanged."""
     replies = _replies(aggregator, parties)
     first = aggregator(replies).values
     aggregator(_replies(aggregator, parties, seed=1))
@@ -88,7 +91,7 @@ def order_of_parties_does_not_matter(aggregator: Aggregator, parties: tuple[str,
 
 
 def parties_that_agree_are_believed(aggregator: Aggregator, parties: tuple[str, ...]) -> None:
-    """The teacher says what all parties say: the same likeliest class, the same values."""
+    """If all parties agree, the teacher agrees with them: the same likeliest class, the same values."""
     said = np.eye(OUTPUTS)[np.arange(ROWS) % OUTPUTS]
     teacher = aggregator(_replies(aggregator, parties, said=said)).values
     if aggregator.kind == "regression":
@@ -114,7 +117,7 @@ def one_party_is_enough(aggregator: Aggregator, parties: tuple[str, ...]) -> Non
 
 
 def linear_rules_need_sums_alone(aggregator: Aggregator, parties: tuple[str, ...]) -> None:
-    """A rule that is declared linear gives of all replies what it gives of their weighted sum."""
+    """A rule declared linear gives the same teacher for all replies and for their weighted mean."""
     if not aggregator.linear:
         return
     expect(
@@ -123,11 +126,11 @@ def linear_rules_need_sums_alone(aggregator: Aggregator, parties: tuple[str, ...
 
 
 def is_linear(aggregator: Aggregator, parties: Sequence[str] = NAMES) -> bool:
-    """Tell whether a rule gives, of random replies, the teacher that it gives of their mean.
+    """Return whether a rule gives the same teacher for random replies and for their mean.
 
     Args:
-        aggregator: its ``rule`` is called, whatever it declares of itself.
-        parties: names of those who answer; of few parties, rules that leave some out are linear too.
+        aggregator: an aggregator; its ``rule`` is called, even if it is not declared linear.
+        parties: names of the answering parties; with few parties, rules that exclude some are linear too.
     """
     if not set(aggregator.needs) <= {RowCount}:
         return False
@@ -140,7 +143,7 @@ def is_linear(aggregator: Aggregator, parties: Sequence[str] = NAMES) -> bool:
 
 
 def bad_knowledge_is_refused(aggregator: Aggregator, parties: tuple[str, ...]) -> None:
-    """No replies, a reply that lacks what the rule needs, or one of another kind: refused."""
+    """The rule refuses empty replies, replies without a required part, and replies of another kind."""
     replies = _replies(aggregator, parties)
     _refuses(aggregator, Replies({}, {}), "no replies")
     needed: tuple[type[Any], ...] = (Predictions, *aggregator.needs)

@@ -16,7 +16,8 @@ from consilience.core.validation.labels import Kind
 class Linear(Learner):
     """Softmax regression, or linear regression, by a few gradient steps on random halves of the rows.
 
-    It draws its first weights and goes on from where it is, so that seeds, rounds and saved states matter.
+    It draws its initial weights at random and continues training from its current weights, so that seeds,
+    rounds and saved states matter.
     """
 
     suffix = ".npy"

@@ -1,4 +1,4 @@
-"""Example parties for the checks, and the protocols of core with parties that they can run on."""
+"""Example parties for the checks, and the protocols of core with suitable parties."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ NAMES = ("ash", "birch", "cedar", "damson")
 
 
 def classifiers() -> tuple[list[Party], Public]:
-    """Four parties that between them know three classes of points in the plane; half refit each time."""
+    """Create four parties with points in the plane, of three classes in total; half refit each time."""
     parties = []
     for i, name in enumerate(NAMES):
         X, codes = _points(60, seed=i)
@@ -149,12 +149,10 @@ _OWN: Mapping[str, ProtocolCase] = {
 }
 
 PROTOCOL_CASES: Mapping[str, ProtocolCase] = Registry(_cases)
-"""Every protocol, by name, and its options that change what is exchanged, after a comma.
-
-Those of core are in this module. A feature has its own in a module that it registers under
-``consilience.checks``. All are held to the contract of protocols in one process, with parties that are
-started anew for every request, and over processes between machines.
-"""
+"""Every protocol, by name and, after a comma, the options that change the exchanged data. Core's protocols
+are in this module. A feature registers a module with its protocols under ``consilience.checks``. All are
+checked against the contract of protocols in one process, with parties restarted for every request, and over
+processes between machines."""
 
 
 def _points(count: int, *, seed: int) -> tuple[Array, Array]:

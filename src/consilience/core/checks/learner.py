@@ -42,7 +42,7 @@ class _Case:
         return np.eye(self.n_outputs)[np.arange(len(self.X)) % self.n_outputs]
 
     def constant(self, share: float) -> Array:
-        """Targets that say ``share`` of the first output on every row, and the rest of the second."""
+        """Return targets with ``share`` for the first output on every row, and the rest for the last."""
         row = np.zeros(self.n_outputs)
         row[0] += share
         row[-1] += 1 - share
@@ -77,7 +77,7 @@ def check_learner(
 
 
 def fitting_is_what_makes_it_fitted(case: _Case) -> None:
-    """A learner says that it is not fitted, and refuses to predict, before its first fit."""
+    """Before its first fit, a learner has ``fitted`` set to ``False`` and refuses to predict."""
     learner = case.bound()
     expect(not learner.fitted, "a new learner says that it is fitted")
     try:
@@ -129,7 +129,7 @@ def a_class_it_never_saw_keeps_its_column(case: _Case) -> None:
 
 
 def soft_targets_are_taken_as_declared(case: _Case) -> None:
-    """Native and weighted learners tell a share of 0.9 from 0.6; a hardened one cannot."""
+    """Native and weighted learners distinguish a share of 0.9 from 0.6; a hardened one cannot."""
     if case.bound().abilities.kind == "regression":
         return
     sure, unsure, contrary = (
@@ -144,7 +144,7 @@ def soft_targets_are_taken_as_declared(case: _Case) -> None:
 
 
 def weights_count_or_are_refused(case: _Case) -> None:
-    """Every second row says one thing, the others another: the heavier half is believed more."""
+    """If every second row contradicts the next one, the model follows the rows with the larger weights."""
     even = np.arange(len(case.X)) % 2 == 0
     targets = np.where(even[:, None], case.constant(1.0), case.constant(0.0))
     pairs = _Case(case.make, np.repeat(case.X[even], 2, axis=0)[: len(case.X)], case.n_outputs)
@@ -173,7 +173,7 @@ def a_second_fit_goes_on_or_starts_anew_as_declared(case: _Case) -> None:
 
 
 def saved_and_loaded_it_is_the_same(case: _Case) -> None:
-    """A fresh learner that loads a file predicts the same bits; a damaged file is said to be one."""
+    """A new learner that loads a file predicts bit-identical values; a damaged file raises ``RunFailed``."""
     learner = case.fitted(case.targets)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / f"model{learner.suffix}"

@@ -20,14 +20,14 @@ MakeNetwork = Callable[[list[Party], Public], Network]
 
 
 def check_network(make: MakeNetwork) -> None:
-    """Check that a network keeps the contract.
+    """Check that a network satisfies the contract.
 
     Args:
-        make: puts parties that hold public data on a network, such as ``LocalNetwork`` or
-            ``ProcessNetwork``; the models have classes that can be imported.
+        make: creates a network from parties and public data, such as ``LocalNetwork`` or ``ProcessNetwork``;
+            the classes of the models are importable.
 
     Raises:
-        AssertionError: at the first check that does not hold.
+        AssertionError: at the first failed check.
     """
     for check in NETWORK_CHECKS:
         check(make)

@@ -50,7 +50,7 @@ def check_protocol(
 
 
 def check_case(case: ProtocolCase, *, processes: bool = False) -> None:
-    """Check that a protocol keeps the contract, as :func:`check_protocol` does, with all that a case says."""
+    """Check a protocol as :func:`check_protocol` does, with all settings of a :class:`ProtocolCase`."""
     for check in PROTOCOL_CHECKS:
         check(case)
     if processes:
@@ -119,9 +119,9 @@ def resumed_equals_straight(case: ProtocolCase) -> None:
 
 
 def a_party_that_drops_out_is_left_out(case: ProtocolCase) -> None:
-    """Whatever goes wrong at one party is recorded under its name, and the others go on without it.
+    """A fault at one party is recorded under its name, and the run continues without this party.
 
-    Where all are needed the run ends instead, and says who is missing.
+    If the protocol needs all parties, the run ends instead, and the error names the missing party.
     """
     expected = len(case.straight.rounds)
     for fault in _FAULTS:

@@ -1,4 +1,4 @@
-"""A protocol with parties that it can run on, and the comparison of two runs."""
+"""A protocol with suitable parties, and the comparison of two runs."""
 
 from __future__ import annotations
 
@@ -23,13 +23,14 @@ MakeParties = Callable[[], tuple[list[Party], Public]]
 
 @dataclass(frozen=True)
 class ProtocolCase:
-    """A protocol with parties that it can run on.
+    """A protocol with suitable parties.
 
     Attributes:
         protocol: bound to its options.
-        parties: makes the parties and the public data anew.
-        all_needed: whether no party may be missing.
-        comparable: of a state's memory and rows, what two runs are compared by, where its bytes say more.
+        parties: creates new parties and the public data.
+        all_needed: whether the protocol needs every party.
+        comparable: maps a state's memory, and rows, to the part to compare between two runs; by default the
+            whole memory.
     """
 
     protocol: Protocol
@@ -52,8 +53,8 @@ class ProtocolCase:
         """Run to the end.
 
         Args:
-            network: where the parties live; by default in this process.
-            seed: everything random is keyed by it.
+            network: network with the parties; by default they are in this process.
+            seed: random seed.
         """
         parties, public = self.parties()
         network = network or LocalNetwork(parties, public)
@@ -62,7 +63,7 @@ class ProtocolCase:
         return self.result(rounds, network)
 
     def result(self, rounds: list[Round], network: Network) -> ProtocolRun:
-        """Collect what is compared of a run that has ended on ``network``."""
+        """Collect the data to compare from a completed run on ``network``."""
         X = self.inputs
         models = {name: model.learner.predict(X) for name, model in network.models().items()}
         states = [

@@ -49,8 +49,8 @@ class CompletedRound:
 
     Attributes:
         round: the round, as the protocol yielded it.
-        metrics: party to its metrics, of those that were measured.
-        checkpoint: whether a run can go on from here.
+        metrics: party to its metrics; only measured parties appear.
+        checkpoint: whether a run can resume from this round.
         seconds: wall time from the start of the run, checkpoint aside.
     """
 
@@ -70,20 +70,21 @@ def drive(
     checkpoint: Callable[[Round, float], bool] = lambda round, seconds: False,
     record: Callable[[CompletedRound], None] = lambda done: None,
 ) -> Iterator[CompletedRound]:
-    """Do a protocol's rounds: after each, call ``evaluate``, ``checkpoint`` and ``record``, in this order.
+    """Run a protocol's rounds; after each, call ``evaluate``, ``checkpoint`` and ``record``, in this order.
 
-    A deployed run gives no ``evaluate``: its ``record`` asks for metrics, once the round is in the ledger.
+    A deployed run passes no ``evaluate``: its ``record`` requests metrics after writing the round to the
+    ledger.
 
     Args:
         federation: the parties.
         protocol: bound to its options.
-        state: of the round to go on after, with the parties as they were then
+        state: state of the last completed round, when a run resumes; the parties must have the same state
             (:class:`~consilience.core.tasks.lifecycle.Restore`); by default untrained parties join first.
         seconds: wall time of the rounds before.
-        evaluate: asks parties for their metrics after a round.
-        checkpoint: sees to it that a run can go on from here, if it is time to, given its wall time in
-            seconds; returns whether it can.
-        record: writes the round down, before the caller sees it.
+        evaluate: requests the parties' metrics after a round.
+        checkpoint: saves a checkpoint if one is due, given the wall time in seconds; returns whether a run
+            can resume from this round.
+        record: records the round before it is yielded.
 
     Raises:
         InvalidInput: the parties or the protocol's options do not go together; before any training.
@@ -116,10 +117,10 @@ def drive(
 
 
 def total_rounds(protocol: Protocol) -> int:
-    """Count the rounds that a protocol will do, beside round 0.
+    """Return the number of rounds of a protocol, round 0 not counted.
 
     Raises:
-        InvalidInput: it is no protocol, or it was not called yet.
+        InvalidInput: ``protocol`` is not a protocol, or was not called with its options.
     """
     if not isinstance(protocol, Protocol):
         name = getattr(protocol, "name", None)
@@ -132,11 +133,11 @@ def total_rounds(protocol: Protocol) -> int:
 
 
 def measured_rounds(times: int | None, rounds: int) -> frozenset[int]:
-    """Choose the rounds after which to measure: the last, before all learning, then evenly between.
+    """Choose the rounds after which to measure: the last, round 0, then evenly spaced ones.
 
     Args:
         times: number of measurements; ``None`` for after every round.
-        rounds: number of rounds beside round 0.
+        rounds: number of rounds, round 0 not counted.
 
     >>> [sorted(measured_rounds(times, 10)) for times in (0, 1, 2, 3)]
     [[], [10], [0, 10], [0, 5, 10]]
@@ -149,14 +150,17 @@ def measured_rounds(times: int | None, rounds: int) -> frozenset[int]:
 
 
 def tracked(rounds: Iterator[CompletedRound], total: int, label: str) -> Iterator[CompletedRound]:
-    """Show the progress of rounds on a terminal, by what packages register under ``consilience.progress``.
+    """Show the progress of rounds on a terminal, with the registered ``consilience.progress`` functions.
 
-    Without a terminal they are not imported.
+    The functions are imported only if standard error is a terminal.
 
     Args:
-        rounds: as :func:`drive` yields them.
-        total: number of rounds beside round 0.
-        label: text beside the bar.
+        rounds: completed rounds, as :func:`drive` yields them.
+        total: number of rounds, round 0 not counted.
+        label: text next to the progress bar.
+
+    Returns:
+        The same rounds, as an iterator.
     """
     for name in registered_names("consilience.progress") if sys.stderr.isatty() else ():
         rounds = registered_object("consilience.progress", name)(rounds, total, label)

@@ -56,23 +56,23 @@ class _Connected:
 
 
 class Federation:
-    """Parties and the public data they share.
+    """A set of parties and their shared public data.
 
     Args:
-        parties: at least one :class:`~consilience.core.party.party.Party`; or, where they are many and few
-            take part in a round, a :class:`~consilience.core.networks.Population`.
-        public: unlabelled inputs, shape ``(n_public, ...)``, or a table, by whose columns the
-            parties' tables are read; ``None`` for protocols that exchange models.
-        seed: everything random is keyed by it; the same seed gives the same bits on every network.
-        strict: refuse a party with a single class and a class that one party alone knows, which are
-            mostly mistakes of labelling; switch it off where they are meant.
-        threads: numerical threads while rounds are computed.
-        encoder: makes the features that the parties' rows are compared by: a name (``consilience list
-            encoders``) or a callable with a ``key``; ``None`` for those that the public rows alone say
+        parties: at least one :class:`~consilience.core.party.party.Party`; if there are many parties and few
+            take part in each round, use a :class:`~consilience.core.networks.Population`.
+        public: unlabelled inputs, shape ``(n_public, ...)``, or a table, whose columns then apply to the
+            parties' tables; ``None`` for protocols that exchange models.
+        seed: random seed; the same seed gives bit-identical results on every network.
+        strict: refuse a party with a single class, and a class that only one party has. Both are usually
+            labelling mistakes; set ``False`` if they are intended.
+        threads: number of numerical threads during rounds.
+        encoder: computes the features used to compare the parties' rows: a name (``consilience list
+            encoders``) or a callable with a ``key``; ``None`` uses the public rows alone
             (:mod:`consilience.core.numerics.feature_space`).
 
     Raises:
-        InvalidInput: no parties, two of one name, or public data that cannot be used.
+        InvalidInput: no parties, two parties with the same name, or unusable public data.
 
     Example:
         >>> import numpy as np
@@ -136,13 +136,16 @@ class Federation:
         )
 
     def form(self) -> Agreement:
-        """Align classes, check every party against what is agreed, and start from untrained models.
+        """Align classes, check every party against the agreement, and start from untrained models.
 
-        A party elsewhere that has no public rows of its own is sent them, unless it holds them from before;
-        in this process all hold the same ones in memory, and nothing is sent.
+        The public rows are sent to each party that accepts them from the coordinator and does not have them
+        yet. Parties in this process share one copy in memory, so that no rows are sent.
+
+        Returns:
+            The agreement: the common classes and input form.
 
         Raises:
-            InvalidInput: the parties, their data or their models do not go together.
+            InvalidInput: the parties, their data or their models are incompatible.
         """
         self._last = None
         with limited_threads(self.threads):
@@ -155,7 +158,7 @@ class Federation:
         return agreement
 
     def _negotiated(self) -> tuple[list[Description], Agreement]:
-        """Have all parties describe themselves; the descriptions that fit, and what is agreed by them."""
+        """Request every party's description; return the compatible descriptions and the agreement."""
         descriptions = self.network.require(Describe()).of(Description)
         odd = incompatible_parties(descriptions, self.public, strict=self._strict)
         self.network.leave_out(odd)
@@ -170,11 +173,11 @@ class Federation:
     def rounds(self, protocol: Protocol, *, state: RoundState | None = None) -> Iterator[Round]:
         """Compute the rounds of a protocol, one at a time, from untrained models.
 
-        With ``state`` the parties are taken as they are (see
-        :class:`~consilience.core.tasks.lifecycle.Restore`), and the protocol goes on after it.
+        With ``state``, the parties keep their current state (see
+        :class:`~consilience.core.tasks.lifecycle.Restore`), and the protocol continues after that round.
 
         Raises:
-            InvalidInput: the parties or the protocol's options do not go together; before any training.
+            InvalidInput: the parties or the protocol's options are incompatible; raised before any training.
         """
         self._last = None
         return (done.round for done in drive(self, protocol, state=state))
@@ -203,10 +206,10 @@ class Federation:
         """Run a protocol to its end.
 
         Args:
-            protocol: such as ``ensemble_distillation(aggregate=uwa(), rounds=10)``.
-            evaluate: measure after every round, at the parties that hold test data, and at those whose limits
-                do not allow it that often in :func:`measured_rounds`; ``"participants"``: at those alone
-                whose replies made the round.
+            protocol: the protocol, such as ``ensemble_distillation(aggregate=uwa(), rounds=10)``.
+            evaluate: measure every party with test data after every round, or in :func:`measured_rounds` if
+                its limits do not allow that many measurements; ``"participants"`` measures only the parties
+                whose replies were used in the round.
             progress: show a progress bar when the output is a terminal.
         """
         return self._recorded(protocol, History(), None, evaluate, progress)
@@ -220,25 +223,25 @@ class Federation:
         evaluate: bool | Literal["participants"] = True,
         progress: bool = True,
     ) -> History:
-        """Go on after the last run of this federation, with further parties if there are any.
+        """Continue the last run of this federation, optionally with further parties.
 
-        The parties are as that run left them; those that join late are untrained, and begin with the next
-        round. What a protocol asks for once it asks all parties for again.
+        The parties keep their state from that run; parties that join late are untrained and take part from
+        the next round. The protocol repeats its one-time requests to all parties.
 
         Args:
-            history: of the last run.
-            protocol: the same, with more rounds.
-            join: parties that were not there, on a network within this process; their classes have to be
-                among those agreed on.
-            evaluate: as of :meth:`run`.
-            progress: as of :meth:`run`.
+            history: the history of the last run.
+            protocol: the same protocol, with more rounds.
+            join: new parties, only on a network within this process; their classes must be among the agreed
+                classes.
+            evaluate: as in :meth:`run`.
+            progress: as in :meth:`run`.
 
         Returns:
-            The whole record: the rounds of ``history`` as they are, and those after them.
+            The whole history: the rounds of ``history`` unchanged, and the rounds after them.
 
         Raises:
-            InvalidInput: the parties are not as that run left them; a party that joins does not fit, and
-                then no party has joined; the protocol is another one, or has no further rounds.
+            InvalidInput: ``history`` is not from the last run; a joining party is incompatible (then no party
+                joins); the protocol is a different one, or has no further rounds.
         """
         if history is self._last and self._ran != protocol.name:
             raise InvalidInput(
@@ -264,13 +267,14 @@ class Federation:
         return self._recorded(protocol, before, done, evaluate, progress)
 
     def admit(self, late: Sequence[Party]) -> None:
-        """Have further parties join, or leave all as it was.
+        """Admit further parties, all or none of them.
 
         Args:
-            late: the parties.
+            late: the parties that join.
 
         Raises:
-            InvalidInput: the network takes in nobody, or a party does not fit.
+            InvalidInput: the network does not admit parties, or a party is incompatible; the federation is
+                then unchanged.
         """
         if not late:
             return
@@ -342,7 +346,8 @@ def federation_over(
         threads: as of :class:`Federation`.
         encoder: digest of the encoder that every party must have, empty for none; ``None`` uses the digest
             of the public rows' encoder.
-        tolerates: number of malicious parties to tolerate: fewer than half of those who know any class.
+        tolerates: number of malicious parties to tolerate: less than half of the parties with any given
+            class.
 
     Returns:
         The federation, which is not formed yet.

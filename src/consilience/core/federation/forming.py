@@ -1,4 +1,4 @@
-"""Forming a federation: what parties say of themselves must fit together before anything is trained."""
+"""Forming a federation: check before any training that the parties' descriptions are compatible."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def negotiate(
 
 
 def check_classes_fixed(classes: Iterable[str], before: Iterable[str]) -> None:
-    """Raise ``InvalidInput`` where parties that join late know classes beyond those agreed on before."""
+    """Raise ``InvalidInput`` if parties that join late have classes beyond those agreed before."""
     if new := sorted(set(classes) - set(before)):
         raise InvalidInput(
             f"class {new[0]!r} is none of those that were agreed on",
@@ -67,7 +67,7 @@ def _folded(name: str) -> str:
 
 
 def _least(ratios: Iterable[Ratios]) -> Ratios:
-    """The density ratios that every party gives; none where nobody has labels."""
+    """Return the least informative density ratios among the parties' settings; ``"none"`` without any."""
     return min(ratios, key=get_args(Ratios).index, default="none")
 
 
@@ -81,7 +81,7 @@ def lacking_public(descriptions: Iterable[Description], public: Public) -> list[
 
 
 def too_large_for(descriptions: Iterable[Description], public: Public) -> dict[str, InvalidInput]:
-    """Find the parties whose limit is below the public rows that they would be sent, each with the error."""
+    """Find the parties whose size limit is below the public rows to send them, each with its error."""
     limits = {one.party: one.takes_public for one in descriptions}
     limits = {name: limits[name] for name in lacking_public(descriptions, public)}
     size = TakePublic.of(public).unpacked if limits else 0
@@ -104,10 +104,10 @@ _SHOWN = 12
 
 
 def holders_by_class(labels: Iterable[Array], classes: int) -> Array:
-    """Count the parties that hold each class: one row of it or more, and 5 % of their largest class.
+    """Count the parties with each class: at least one row of it, and at least 5 % of their largest class.
 
     Args:
-        labels: of each party's rows, class codes from 0.
+        labels: class codes from 0, one array for each party.
         classes: number of classes, K.
 
     Returns:
@@ -130,10 +130,10 @@ def borne(holders: int) -> int:
 
 
 def bound_by_class(classes: Mapping[str, Iterable[str]]) -> str:
-    """Write a sentence on the holders of each class, and the malicious parties that each bears.
+    """Write a sentence on each class: its number of holders and of tolerable malicious parties.
 
     Args:
-        classes: party to the names of the classes that it says it has.
+        classes: party to the names of the classes in its description.
 
     Returns:
         The sentence; empty if no party has classes.
@@ -160,16 +160,17 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def known_to_few(classes: Mapping[str, Iterable[str]], tolerates: int) -> str:
-    """Name the class that fewest parties know, where so many of them may lie that no rule bears it.
+    """Name the class with the fewest holders, if it has too few to tolerate the malicious parties.
 
-    Of ``2 f`` parties that know a class, or fewer, ``f`` that invent it look like those who know it.
+    If ``2 f`` parties or fewer hold a class, no rule can distinguish ``f`` parties that invent it from the
+    true holders.
 
     Args:
-        classes: party to the names of the classes that it says it has.
-        tolerates: f, how many may lie.
+        classes: party to the names of the classes in its description.
+        tolerates: f, the number of malicious parties.
 
     Returns:
-        A sentence without its end; empty where every class is known to more.
+        A sentence without its full stop; empty if every class has more holders.
     """
     holders: dict[str, list[str]] = defaultdict(list)
     for party in sorted(classes):
@@ -184,11 +185,11 @@ def known_to_few(classes: Mapping[str, Iterable[str]], tolerates: int) -> str:
 
 
 def check_tolerates(descriptions: Iterable[Description], tolerates: int) -> None:
-    """Raise ``InvalidInput`` on a class that too few parties know, where so many of them may lie.
+    """Raise ``InvalidInput`` if a class has too few holders to tolerate the malicious parties.
 
     Args:
         descriptions: every party's description of itself.
-        tolerates: f, how many may lie.
+        tolerates: f, the number of malicious parties.
     """
     said = {one.party: one.classes for one in descriptions if not one.learns_only}
     if why := known_to_few(said, tolerates):
@@ -201,12 +202,13 @@ def check_tolerates(descriptions: Iterable[Description], tolerates: int) -> None
 
 
 MANY_NUMBERS = 30
-"""Whole numbers that are a class of one party alone; where more, and most, are, they are taken as amounts."""
+"""Limit on classes of a single party: if all class names are whole numbers, and more than this and more than
+half of them occur at one party only, the labels are treated as amounts."""
 
 
 MOST_RARE = 1_000
-"""Classes that at most half of the parties know: as many as a party takes in all by default (its
-``limits.classes``), so that a few that invent more would keep all others out."""
+"""Maximum number of rare classes, which at most half of the parties have. It equals a party's default
+``limits.classes``, so that a few parties with invented classes cannot exclude all others."""
 
 
 def incompatible_parties(
@@ -215,15 +217,18 @@ def incompatible_parties(
     *,
     strict: bool = True,
 ) -> dict[str, InvalidInput]:
-    """Find the parties that do not fit the majority, each with the error; all where no side has more.
+    """Find the parties incompatible with the majority; all parties if there is no majority.
 
-    Classifiers and regressors do not fit one another, nor do other numbers of targets. Without the parties
-    that do not fit, others may not either: these are found too.
+    Classifiers are incompatible with regressors, and so are different numbers of targets. The search repeats
+    without the parties found, because their exclusion can make others incompatible.
 
     Args:
         descriptions: every party's description of itself.
-        public: the public rows that all must hold.
-        strict: count a party with a single class, and one that alone knows a class, as not fitting.
+        public: the public rows that all parties must have.
+        strict: also find parties with a single class, and parties with a class that no other party has.
+
+    Returns:
+        Party to its error.
     """
     found: dict[str, InvalidInput] = {}
     left = list(descriptions)
@@ -350,10 +355,12 @@ def _incompatible(
 
 
 def _with_many_rare(holders: Mapping[str, Sequence[str]]) -> dict[str, InvalidInput]:
-    """Parties with the most classes that few know, each with the error; none if these classes are not many.
+    """Find the parties with the most rare classes, each with its error; none if there are few rare classes.
+
+    A class is rare if at most half of the parties have it.
 
     Args:
-        holders: class to the parties that have it.
+        holders: class to the parties with it.
     """
     parties = {party for held in holders.values() for party in held}
     rare = [held for held in holders.values() if 2 * len(held) <= len(parties)]
@@ -374,10 +381,10 @@ def _with_many_rare(holders: Mapping[str, Sequence[str]]) -> dict[str, InvalidIn
 
 
 def _spelt_otherwise(holders: Mapping[str, Sequence[str]]) -> dict[str, InvalidInput]:
-    """Parties whose class differs from others' in capitals and blanks alone, each with the error.
+    """Find the parties whose class differs from others' only in capitals and blanks, each with its error.
 
     Args:
-        holders: class to the parties that have it.
+        holders: class to the parties with it.
     """
     spellings: dict[str, list[str]] = defaultdict(list)
     for name in sorted(holders, key=lambda name: (-len(holders[name]), name)):
@@ -408,7 +415,7 @@ def _said(description: Description) -> str:
 
 
 def _unlike(one: Description, other: Description) -> str:
-    """Say how the rows of two parties differ; digests of columns say nothing to anybody."""
+    """Describe how the rows of two parties differ, without their digests, which are unreadable to users."""
     (form, _, _), (others, _, _) = (each.row.partition(" with columns ") for each in (one, other))
     if form != others:
         return f"an input of {one.party!r} is {form}, one of {other.party!r} {others}"

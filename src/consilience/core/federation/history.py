@@ -32,8 +32,8 @@ class History:
     Attributes:
         rounds: every round, number 0 first.
         metrics: per round, party to metric name to value.
-        deliveries: per round, who was asked what, what left whom, bytes and failures.
-        models: party to its trained model, where the network can see into its parties.
+        deliveries: per round, every exchange with a party: tasks, data sent, bytes and failure.
+        models: party to its trained model; empty if the network cannot read the parties' models.
     """
 
     rounds: list[Round] = field(default_factory=list)
@@ -48,7 +48,7 @@ class History:
 
         Args:
             round: the round, as the protocol yielded it.
-            metrics: party to its metrics after the round, of those that were measured.
+            metrics: party to its metrics after the round; only measured parties appear.
             deliveries: every exchange of the round.
         """
         self.rounds.append(round)
@@ -57,7 +57,7 @@ class History:
 
     @property
     def parties(self) -> tuple[str, ...]:
-        """Names of the parties that were measured, sorted."""
+        """Sorted names of the measured parties."""
         return tuple(sorted({party for row in self.metrics for party in row}))
 
     def to_frame(self) -> pandas.DataFrame:
@@ -120,10 +120,10 @@ class History:
         return [d for row in self.deliveries for d in row if d.status != "ok"]
 
     def __str__(self) -> str:
-        """Give a line per party: the main metrics on own rows and on everyone's, alone and at the end.
+        """Return one line per party: metrics on local and global test sets, before and after the protocol.
 
-        Lines below name, for each metric, the parties whose figure on own rows is below that of their model
-        alone. Where all test rows are own rows there is one figure for both.
+        Further lines name, for each metric, the parties whose final figure on the local test set is worse
+        than that of their local model. If both test sets are the same, there is one figure for both.
         """
         last = self.metrics[-1] if self.metrics else {}
         names = dict.fromkeys(key for given in last.values() for key in given)
@@ -179,7 +179,7 @@ class History:
                 yield f"own rows: {name} is worse than alone at {len(worse)} of {len(both)}: {named}"
 
     def _noted(self) -> Iterator[str]:
-        """Yield what the last teacher says of itself, and the first remark of every party that has any."""
+        """Yield the notes of the last round and its teacher, and the first note of every party with notes."""
         for round in self.rounds[-1:]:
             notes = () if round.teacher is None else round.teacher.notes
             notes += round.notes
@@ -190,7 +190,7 @@ class History:
             yield f"{party} noted {len(mine)} times, first: {mine[0]}"
 
     def _left_out(self) -> Iterator[str]:
-        """Yield a line for every party that was left out of the protocol, with its first reason."""
+        """Yield a line for every party excluded from the protocol, with its first reason."""
         aside = bookkeeping_tasks()
         failures = [delivery for delivery in self.failures if delivery.tasks not in aside]
         for party in sorted({delivery.party for delivery in failures}):

@@ -17,13 +17,14 @@ from consilience.core.validation.arrays import Array
 PrivacyCost = Literal["nothing", "charged", "measured", "unbudgeted"]
 """Privacy cost of a kind of reply, as its class states it.
 
-``"nothing"``: it says nothing of private rows. ``"charged"``: it leaves with noise, and the accountant of
-the party is charged; a party with a budget sends none without noise. The noise is the party's own, by a
-:class:`~consilience.privacy.accounting.mechanisms.Mechanism` for any kind of reply, or what the task asked
-for, where scores are computed with it (:class:`~consilience.privacy.accounting.mechanisms.GaussianNoise`).
-``"measured"``: metrics, which leave a party with a budget in an experiment alone, outside of the guarantee.
-``"unbudgeted"``: it depends on private rows, and nobody bounds what it tells of them: it leaves parties
-without a budget alone, as far as their limits let it. So does a reply whose author states nothing.
+``"nothing"``: the reply carries no information about private rows. ``"charged"``: the reply is sent with
+noise, and the party's accountant is charged; a party with a budget sends no such reply without noise. The
+noise is the party's own, by a :class:`~consilience.privacy.accounting.mechanisms.Mechanism` for any kind of
+reply, or set by the task, if scores are computed with noise
+(:class:`~consilience.privacy.accounting.mechanisms.GaussianNoise`). ``"measured"``: metrics; a party with a
+budget sends them only in an experiment, outside of the guarantee. ``"unbudgeted"``: the reply depends on
+private rows without a bound on the leaked information; only parties without a budget send it, within their
+limits. The same holds for a reply whose class states no cost.
 """
 
 Form = Literal["rows", "scores", "numbers"]
@@ -70,12 +71,12 @@ class PartyMessage(ABC):
 
     @abstractmethod
     def validate(self, *, party: str, task: TaskLike, agreement: Agreement | None) -> None:
-        """Raise ``KnowledgeRefused`` unless this is what the party was asked for.
+        """Raise ``KnowledgeRefused`` unless this message is a valid answer to the party's task.
 
         Args:
-            party: name of the party that sent it.
-            task: what it was asked.
-            agreement: what the federation agreed on; ``None`` before the parties have joined.
+            party: name of the party that sent the message.
+            task: the task that the party received.
+            agreement: the federation's agreement; ``None`` before the parties have joined.
         """
 
 
@@ -92,23 +93,23 @@ class Reply(PartyMessage):
     round: int
 
     def validate(self, *, party: str, task: TaskLike, agreement: Agreement | None) -> None:
-        """Raise ``KnowledgeRefused`` unless party and round are the ones asked, and :meth:`check` passes.
+        """Raise ``KnowledgeRefused`` unless party and round match the request, and :meth:`check` passes.
 
         Args:
-            party: name of the party that sent it.
-            task: what it was asked.
-            agreement: what the federation agreed on; ``None`` before the parties have joined.
+            party: name of the party that sent the message.
+            task: the task that the party received.
+            agreement: the federation's agreement; ``None`` before the parties have joined.
         """
         check_same("party", self.party, party, where=party)
         check_same("round", self.round, task.round, where=party)
         self.check(task, agreement)
 
     def check(self, task: TaskLike, agreement: Agreement | None) -> None:
-        """Raise ``KnowledgeRefused`` unless the further fields are what was asked for.
+        """Raise ``KnowledgeRefused`` unless the remaining fields are a valid answer to the task.
 
         Args:
-            task: what the party was asked.
-            agreement: what the federation agreed on; ``None`` before the parties have joined.
+            task: the task that the party received.
+            agreement: the federation's agreement; ``None`` before the parties have joined.
         """
 
 
@@ -131,19 +132,19 @@ def check_reach(what: str, values: Array, *, where: str) -> None:
 
 
 def check_names(*names: str, where: str) -> None:
-    """Raise ``KnowledgeRefused`` on a text that is no name."""
+    """Raise ``KnowledgeRefused`` if a text is not a valid name."""
     for name in names:
         if why := odd_name(name):
             raise KnowledgeRefused(f"a name that is none: {why}", where=where)
 
 
 def check_same(what: str, got: object, expected: object, *, where: str) -> None:
-    """Raise ``KnowledgeRefused`` unless a field is what was expected.
+    """Raise ``KnowledgeRefused`` unless a field has the expected value.
 
     Args:
         what: name of the field, for the error.
         got: its value.
-        expected: the value that it should have.
+        expected: the required value.
         where: the party, for the error.
     """
     if got != expected:
@@ -153,12 +154,12 @@ def check_same(what: str, got: object, expected: object, *, where: str) -> None:
 def check_array(
     values: Array, shape: tuple[int, ...], precision: type[np.generic], *, where: str
 ) -> None:
-    """Raise ``KnowledgeRefused`` unless an array has a shape and a data type.
+    """Raise ``KnowledgeRefused`` unless an array has the expected shape and data type.
 
     Args:
         values: the array.
-        shape: the shape that it should have.
-        precision: the data type that it should have.
+        shape: the required shape.
+        precision: the required data type.
         where: the party, for the error.
     """
     if values.dtype != precision:

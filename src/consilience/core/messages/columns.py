@@ -1,11 +1,13 @@
-"""Schema of a table: the columns that parties agree on, and rows of numbers that stand for a table's rows.
+"""Schema of a table: the columns that the parties agree on, and the encoding of its rows as numbers.
 
-Everywhere in a federation a row of a table is a row of numbers, shape ``(d,)``: a category is the number of
-its place among the column's categories, a truth value 0 or 1, a date the days since 1970, a gap NaN. The
-schema says what they mean. It is made of the public rows, and parties with the same digest mean the same.
+Inside a federation every table row is a row of numbers, shape ``(d,)``: a category is its index among the
+column's categories, a truth value is 0 or 1, a date is the number of days since 1970, and a gap is NaN. The
+schema defines the meaning of these numbers. It is derived from the public rows, and parties with the same
+digest use the same encoding.
 
-Models that take tables are given one again (:meth:`Schema.frame`). For all others, and where rows are
-compared, :meth:`Schema.encode` makes numbers without gaps, of the schema alone: the same at every party.
+Models that take tables receive a table (:meth:`Schema.frame`). For all other models, and for comparing rows,
+:meth:`Schema.encode` computes numbers without gaps. It depends on the schema only, so that every party
+computes the same numbers.
 """
 
 from __future__ import annotations
@@ -88,15 +90,15 @@ def _rounded(value: float) -> float:
 class Schema:
     """Columns of a table, in order.
 
-    Called with rows it encodes them: it is the encoder (:class:`consilience.core.numerics.encoder.Encoder`)
-        by
-    which rows of a table that is not :attr:`plain` are compared.
+    A schema is callable and encodes rows: it is the encoder
+    (:class:`consilience.core.numerics.encoder.Encoder`) used to compare the rows of a table, unless the table
+    is :attr:`plain`.
 
     Attributes:
         columns: the columns.
 
     Raises:
-        InvalidInput: no columns, too many, or two of one name.
+        InvalidInput: no columns, too many columns, or a duplicate name.
     """
 
     columns: tuple[Column, ...]
@@ -134,7 +136,7 @@ class Schema:
 
     @cached_property
     def precision(self) -> type[np.float32] | type[np.float64]:
-        """Precision of the numbers of its rows: double if single would lose what tells them apart."""
+        """Precision of the rows' numbers: double if single precision would merge distinct values."""
         known = [column for column in self.columns if column.low < column.high]
         return precision_for([one.mean for one in known], [one.spread for one in known])
 
@@ -198,14 +200,18 @@ class Schema:
         return Schema(tuple(self.columns[place] for place in places))
 
     def encode(self, X: Array, *, fill: bool = True) -> Array:
-        """Turn rows into numbers that any model takes, shape ``(n, width)``, float64.
+        """Encode rows as numbers that any model takes.
 
-        A number is centred and scaled by the public rows, a gap is their median; every column with gaps has a
-        column that marks them, every category one of its own. Of a :attr:`plain` table only gaps are filled.
+        Numbers are centred and scaled by the public rows' statistics, and a gap becomes their median. Each
+        column with gaps adds an indicator column, and each category has one column. For a :attr:`plain`
+        table, only gaps are filled.
 
         Args:
             X: rows, shape ``(n, d)``.
-            fill: whether gaps of numbers are filled; else they stay NaN.
+            fill: whether to fill gaps in numbers; otherwise they stay NaN.
+
+        Returns:
+            Shape ``(n, width)``, float64.
         """
         if self.plain:
             X = np.asarray(X, dtype=np.float64)
@@ -216,12 +222,15 @@ class Schema:
     def scaled(self, X: Array) -> Array:
         """Encode rows as :meth:`encode` does, and scale the numbers of a :attr:`plain` table too.
 
-        Columns of one unit, such as pixels, keep their proportions, because a pixel that is nearly constant
-        would otherwise count as much as one that tells images apart. They are of one unit if the ranges of
-        three quarters of them, or more, are at least half the largest.
+        Columns of one unit, such as pixels, keep their proportions. Otherwise a nearly constant pixel would
+        count as much as an informative one. Columns count as one unit if the ranges of at least three
+        quarters of them are at least half the largest range.
 
         Args:
             X: rows, shape ``(n, d)``.
+
+        Returns:
+            Shape ``(n, width)``, float64.
         """
         spreads = [column.spread for column in self.columns]
         ranges = [column.high - column.low for column in self.columns if column.kind != "category"]

@@ -15,7 +15,7 @@ from consilience.core.registry import registered_names, registered_object
 from consilience.core.validation.printing import prints_no_rows
 
 REGISTRY: dict[str, type[Any]] = {}
-"""Every message class that is imported, by the name it carries on the wire; the code is at both ends."""
+"""Every imported message class by its name on the wire; sender and receiver have the same code."""
 
 _NAMES: dict[type[Any], tuple[str, ...]] = {}
 
@@ -58,14 +58,14 @@ def registered_tasks() -> list[tuple[str, str]]:
 
 @dataclass_transform(frozen_default=True, eq_default=False, kw_only_default=True)
 def message(cls: type[T]) -> type[T]:
-    """Make ``cls`` a frozen, keyword-only dataclass and let it cross the wire under its name.
+    """Make ``cls`` a frozen, keyword-only dataclass, and register it for the wire under its name.
 
     Fields may be ``None``, bool, int, float, str, numpy arrays of numbers, tuples of these, string-keyed
-    mappings of these, or other messages. Every field is held to its annotation when the message is made,
-    here or from bytes; what more must hold, the class says in its own ``__post_init__``.
+    mappings of these, or other messages. Every field is checked against its annotation when a message is
+    created, also from bytes; a class adds further checks in its ``__post_init__``.
 
     Raises:
-        TypeError: another message has that name, or (when one is made) a field is of the wrong type.
+        TypeError: another message has that name, or (at creation of a message) a field has the wrong type.
     """
     further: Callable[[Any], None] | None = cls.__dict__.get("__post_init__")
 
@@ -176,7 +176,7 @@ class Brief:
 
 
 def sent_fields(message: Any) -> Iterator[tuple[str, Any]]:
-    """List the fields of a message that are written on the wire, name and value."""
+    """List name and value of the fields that a message writes to the wire; :class:`Brief` omits defaults."""
     if not isinstance(message, Brief):
         return fields(message)
     defaults = {one.name: _default(one) for one in dataclasses.fields(message)}  # type: ignore[arg-type]

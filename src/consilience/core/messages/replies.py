@@ -1,7 +1,7 @@
-"""Replies of parties that most protocols have: predictions, models, metrics, failures. Each validates itself.
+"""Replies of parties in most protocols: predictions, models, metrics, failures. Each validates itself.
 
-Scores are in :mod:`consilience.core.messages.scores`. What the tasks of one group alone reply with stands
-beside these: in :mod:`consilience.methods.parameters.tasks`, :mod:`~consilience.methods.model_exchange.tasks`
+Scores are in :mod:`consilience.core.messages.scores`. Replies to the tasks of a single group are defined with
+these tasks: in :mod:`consilience.methods.parameters.tasks`, :mod:`~consilience.methods.model_exchange.tasks`
 and :mod:`~consilience.methods.functional_boosting.tasks`.
 """
 
@@ -47,34 +47,35 @@ from consilience.core.validation.printing import prints_no_rows
 _MOST_METRICS = 100
 
 _MOST_PUBLIC = 10
-"""Sets of public rows that a party may say it holds."""
+"""Maximum number of sets of public rows in a party's description."""
 
 
 @message
 class Description(PartyMessage, privacy="nothing"):
-    """Description of a party: its data and its learner in general, before the first round.
+    """General description of a party's data and learner, sent before the first round.
 
-    Of a party with a budget nothing in it is read off the rows: its classes are those that it declares.
+    A party with a privacy budget derives no field from its rows: its classes are the declared ones.
 
     Attributes:
-        party: its name.
-        kind: ``"classification"`` or ``"regression"``, of its learner.
+        party: name of the party.
+        kind: ``"classification"`` or ``"regression"``, the kind of its learner.
         classes: names of the classes in its private data, empty for regression.
         outputs: number of regression targets, 0 for classification.
-        soft_targets: one sentence on the way in which its learner takes soft targets.
-        fewest_classes: number of classes that its learner needs to be trained.
-        tested: whether it holds test data to be evaluated on.
-        row: form of one of its inputs: ``"text"``, or its shape, such as ``"(28, 28)"``.
-        version: version of the messages that it speaks.
-        public: digests (:attr:`Public.key`) of the public rows that it holds.
-        takes_public: bytes of public rows that it takes from the coordinator; 0 where it has rows of its own
-            choice.
-        metrics: how often in a run its metrics may be asked for; ``None`` for as often as anyone asks.
-        ratios: the density ratios that it gives.
-        labelled: whether it has labelled rows of its own.
-        frozen: whether it answers and is never trained; one that is neither learns only.
-        outcome: what its classes are bins of, as in :class:`Agreement`.
-        target_key: digest of the names of several regression targets, in order; empty where they have none.
+        soft_targets: one sentence on how its learner uses soft targets.
+        fewest_classes: minimum number of classes for training its learner.
+        tested: whether it has test data for evaluation.
+        row: form of one input: ``"text"``, or its shape, such as ``"(28, 28)"``.
+        version: version of its messages.
+        public: digests (:attr:`Public.key`) of its public rows.
+        takes_public: maximum size in bytes of public rows to accept from the coordinator; 0 if it chooses its
+            public rows.
+        metrics: maximum number of metric requests in a run; ``None`` for no limit.
+        ratios: the kind of its density ratios.
+        labelled: whether it has private labelled rows.
+        frozen: whether it answers and is never trained; without labels and unfrozen, a party only learns.
+        outcome: outcome whose bins are its classes, as in :class:`Agreement`.
+        target_key: digest of the names of several regression targets, in order; empty if the targets are
+            unnamed.
     """
 
     party: str
@@ -97,16 +98,16 @@ class Description(PartyMessage, privacy="nothing"):
 
     @property
     def learns_only(self) -> bool:
-        """Tell whether it sends nothing, and is taught."""
+        """Whether the party only receives teaching and sends no predictions."""
         return not (self.labelled or self.frozen)
 
     def validate(self, *, party: str, task: TaskLike, agreement: Agreement | None) -> None:
         """Raise ``KnowledgeRefused`` unless the party describes itself, without contradictions.
 
         Args:
-            party: name of the party that sent it.
-            task: what it was asked.
-            agreement: what the federation agreed on; ``None`` before the parties have joined.
+            party: name of the party that sent the description.
+            task: the task that the party received.
+            agreement: the federation's agreement; ``None`` before the parties have joined.
         """
         check_same("party", self.party, party, where=party)
         if self.version != VERSION:
@@ -152,10 +153,10 @@ class Description(PartyMessage, privacy="nothing"):
 
 @message
 class Receipt(Reply, privacy="nothing"):
-    """Receipt for a task that is done; nothing of the party's data or model leaves.
+    """Receipt for a completed task; it carries no information about the party's data or model.
 
     Attributes:
-        notes: warnings for the ledger, such as a density that had to fall back.
+        notes: warnings for the ledger, such as a density estimate that fell back to a default.
     """
 
     notes: tuple[str, ...] = ()
@@ -179,7 +180,7 @@ class Predictions(Reply, privacy="unbudgeted", lossy={"values": "rows"}):
     values: Array
 
     def check(self, task: TaskLike, agreement: Agreement | None) -> None:
-        """Raise ``KnowledgeRefused`` naming the first field that is not as agreed."""
+        """Raise ``KnowledgeRefused`` with the first field that differs from the agreement."""
         assert agreement is not None
         check_same("kind", self.kind, getattr(task, "outputs", self.kind), where=self.party)
         check_same("public data", self.public, agreement.public, where=self.party)
@@ -200,12 +201,12 @@ class Predictions(Reply, privacy="unbudgeted", lossy={"values": "rows"}):
 class SharedModel(Reply, privacy="unbudgeted"):
     """A party's trained model, for others to predict with.
 
-    A model may hold rows that it was trained on word for word; a party sends such a one only if told to.
+    Some models store training rows verbatim; a party sends such a model only if its settings allow it.
 
     Attributes:
         about: description of the model, as JSON (:mod:`consilience.models.files.transfer`).
         data: bytes of the model, shape ``(n_bytes,)``, uint8.
-        notes: for the ledger, such as models of others that were refused.
+        notes: notes for the ledger, such as refused models of other parties.
     """
 
     about: str
@@ -246,17 +247,17 @@ class Metrics(Reply, privacy="measured"):
 
 @message
 class Failure:
-    """Reason why a party did not do what it was asked.
+    """Reason why a party did not complete its tasks.
 
     Attributes:
-        party: its name.
-        reason: one sentence.
-        mend: advice, or empty.
+        party: name of the party.
+        reason: the reason, one sentence.
+        mend: advice for the user, or empty.
         kind: ``"failed"``, ``"late"``, ``"refused"`` (its answer was not accepted, or it did not accept the
-            question) or ``"invalid"`` (its data or model cannot be used).
-        code: what is decided by, or empty: the coordinator sends the public rows (``"lacks-public"``), or
-            has it join anew (``"not-joined"``); its privacy budget refused before anything ran
-            (``"budget"``).
+            request) or ``"invalid"`` (its data or model cannot be used).
+        code: machine-readable reason, or empty: with ``"lacks-public"`` the coordinator sends the public
+            rows, with ``"not-joined"`` it sends a new join request; ``"budget"`` means that the party's
+            privacy budget refused the tasks before they ran.
     """
 
     party: str
@@ -272,13 +273,13 @@ K = TypeVar("K")
 @prints_no_rows
 @dataclass(frozen=True)
 class Replies:
-    """Replies of the parties to one question, sorted by party name.
+    """Replies of the parties to one request, sorted by party name.
 
     Attributes:
-        answers: party to its accepted replies, one per task asked.
-        missing: party to the reason it was left out.
-        late: missing party to the age in rounds of an answer to an earlier such question, which has arrived
-            since, and to its replies.
+        answers: party to its accepted replies, one per task.
+        missing: party to the reason for its exclusion.
+        late: missing party to its late answer to an earlier request of this kind: the age in rounds, and the
+            replies.
     """
 
     answers: Mapping[str, tuple[Any, ...]]
@@ -287,7 +288,7 @@ class Replies:
 
     @property
     def parties(self) -> tuple[str, ...]:
-        """Names of the parties whose answers were accepted, sorted."""
+        """Sorted names of the parties with accepted answers."""
         return tuple(self.answers)
 
     def of(self, kind: type[K]) -> list[K]:
@@ -310,13 +311,13 @@ class Replies:
         Args:
             kind: the type of the replies.
             field: the name of an array in each, of the same shape.
-            weights: ``"uniform"``, or ``"rows"`` for the row counts that the replies hold or, where they hold
-                none, those of :class:`RowCount`.
-            over: a number that the weights are divided by; ``None`` for their sum, which gives the mean.
-            minus: what is taken off each reply before it is added.
+            weights: ``"uniform"``, or ``"rows"`` for the row counts in the replies or, if they have none, in
+                their :class:`RowCount`.
+            over: divisor of the weights; ``None`` divides by their sum, which gives the mean.
+            minus: array to subtract from each reply before the sum.
 
         Raises:
-            KnowledgeRefused: there are no replies, or a party's lacks one of that type.
+            KnowledgeRefused: there are no replies, or a party sent none of that type.
         """
         given = self._one_each(kind)
         counted: list[Any] = given

@@ -1,4 +1,4 @@
-"""Schema of a federation: the public rows, what the parties agreed on, and bounds of what numbers can be."""
+"""Schema of a federation: the public rows, the parties' agreement, and bounds on numbers."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ PRECISION: Mapping[OutputKind, type[np.floating[Any]]] = {
 de-regularisation may multiply their rounding errors a millionfold."""
 
 LARGEST = 1e18
-"""Largest absolute value of a model's number: its square still has a place in 32 bits. A finite number beyond
-it makes the others' teacher, or what they compute from it, infinite."""
+"""Largest absolute value of a model's number: its square still fits into single precision. A larger finite
+number could make the teacher, or results computed from it, infinite."""
 
 MOST_ROWS = 10**12
-"""Most private rows that a party may say it has."""
+"""Maximum number of private rows that a party can report."""
 
 VERSION = 2
 """Version of the messages. Raise it whenever ends of different versions would misunderstand one another.
@@ -52,21 +52,21 @@ MOST_SUMMED = 100
 
 
 class Public:
-    """Unlabelled inputs that every party and the coordinator hold; :meth:`none` where there are none.
+    """Unlabelled inputs of every party and the coordinator; :meth:`none` if a protocol needs no inputs.
 
     Args:
         X: shape ``(n, ...)`` of numbers, or ``(n,)`` of strings; or a table, whose columns make the
             schema.
-        schema: what the columns are, where they have names; a party's own table is read by it. Numbers with
-            gaps (NaN) make one of their own.
+        schema: the columns, if they have names; it also applies to the parties' tables. For numbers with gaps
+            (NaN) a schema is created.
 
     Attributes:
-        encoder: makes the features that rows are compared by: the schema of a table with gaps or
-            categories; ``None`` where the rows alone say them
+        encoder: computes the features used to compare rows: the schema of a table with gaps or categories;
+            ``None`` if the features come from the rows alone
             (:mod:`consilience.core.numerics.feature_space`).
 
     Raises:
-        InvalidInput: no rows, values that are not finite, or not a name for each column.
+        InvalidInput: no rows, non-finite values, or a number of names other than the number of columns.
     """
 
     def __init__(self, X: Any, schema: Schema | None = None) -> None:
@@ -90,7 +90,7 @@ class Public:
 
     encoder: Encoder | None = None  # on the class: rows without a schema have none
     notes: tuple[str, ...] = ()
-    """Remarks on the table that they were given as."""
+    """Remarks on the table from which the rows were read."""
 
     def __repr__(self) -> str:
         return f"Public({len(self.X):,} rows of shape {self.X.shape[1:]})"
@@ -129,10 +129,13 @@ class Public:
         return found
 
     def only(self, places: Sequence[int]) -> Public:
-        """Select columns by their places, for a party that lacks the others; the digest stays.
+        """Select columns by their indices, for a party that lacks the others; the digest stays the same.
 
         Args:
-            places: of the columns that are kept.
+            places: indices of the columns to keep.
+
+        Returns:
+            Public data with these columns.
         """
         assert self.schema is not None
         found = copy.copy(self)
@@ -185,7 +188,7 @@ class TaskLike(Protocol):
 
 @message
 class Agreement:
-    """Schema of a federation, which the parties agree on when they join; replies are validated against it.
+    """Schema of a federation, fixed when the parties join; replies are validated against it.
 
     Attributes:
         kind: ``"classification"`` or ``"regression"``.
@@ -193,15 +196,15 @@ class Agreement:
         outputs: number of columns of every exchanged row.
         public: :attr:`Public.key` of the public data.
         rows: number of public rows.
-        seed: the seed that all random streams are keyed by.
-        encoder: digest of the encoder that rows are compared by; empty for none.
-        ratios: the density ratios that every party gives.
-        frozen: names of the parties that answer and are never taught.
-        learners: names of the parties that are taught and send nothing.
-        outcome: what the classes are bins of (:attr:`consilience.core.numerics.outcomes.Outcome.key`); empty
-            where they are classes.
-        summed: names of the parties whose answers may be summed up, sorted: all that answer and were there
-            when it was made; empty where they are more than :data:`MOST_SUMMED`.
+        seed: seed of all random streams.
+        encoder: digest of the encoder used to compare rows; empty for none.
+        ratios: the kind of density ratios that every party sends.
+        frozen: names of the parties that answer and are never trained.
+        learners: names of the parties that only learn and send no predictions.
+        outcome: key of the outcome whose bins are the classes
+            (:attr:`consilience.core.numerics.outcomes.Outcome.key`); empty for ordinary classes.
+        summed: sorted names of the parties in sums: all answering parties present when the agreement was
+            made; empty for more than :data:`MOST_SUMMED` parties.
     """
 
     kind: Kind

@@ -1,7 +1,8 @@
-"""Scores: replies that an aggregator may need beside predictions, such as how typical a public row looks.
+"""Scores: replies that an aggregator may need with predictions, such as how typical a public row looks.
 
-A new score is a class here, the function of :mod:`consilience.core.party.row_scores` that computes it, a task
-in :mod:`consilience.core.tasks.scores` whose ``reply_type`` it is, and the aggregator that needs it.
+A new score consists of a class here, the function of :mod:`consilience.core.party.row_scores` that computes
+it, a task in :mod:`consilience.core.tasks.scores` with the class as ``reply_type``, and the aggregator that
+needs it.
 """
 
 from __future__ import annotations
@@ -31,9 +32,9 @@ from consilience.core.validation.printing import prints_no_rows
 
 
 class Score(Reply):
-    """Base of replies that an aggregator may need beside predictions; it reads their ``values``.
+    """Base of replies that an aggregator may need with predictions; the aggregator reads their ``values``.
 
-    The task that asks for one is the one whose ``reply_type`` it is
+    The task that requests a score is the one with the score's class as ``reply_type``
     (:func:`consilience.core.tasks.scores.score_task`).
     """
 

@@ -1,7 +1,7 @@
-"""Sums over parties, computed in one order: the only view of replies that a linear protocol needs.
+"""Sums over parties, computed in a fixed order: the only view of replies that a linear protocol needs.
 
-A protocol that reads nothing but sums can run where single replies may not be seen: each party then adds
-masks to its numbers that cancel in the sum, and the network hands over the sum alone.
+A protocol that reads only sums can run under secure aggregation: each party adds masks to its numbers, the
+masks cancel in the sum, and the network returns only the sum.
 """
 
 from __future__ import annotations
@@ -59,14 +59,17 @@ def weighted_sum(values: Iterable[Array], weights: Iterable[float]) -> Array:
 
 
 def party_weights(replies: Sequence[Any], weights: Weights, *, over: float | None = None) -> Array:
-    """Weights of the parties in a sum, shape ``(m,)``.
+    """Compute the weights of the parties in a sum.
 
-    A party that has none to count has the mean of the others'.
+    A party without a row count gets the mean weight of the other parties.
 
     Args:
-        replies: one of each party; for ``"rows"`` each has the attribute ``rows``.
+        replies: one reply of each party; for ``"rows"`` each has the attribute ``rows``.
         weights: ``"rows"`` or ``"uniform"``.
-        over: the number that row counts, or ones, are divided by; by default their sum, for a mean.
+        over: divisor of the row counts, or of the ones; by default their sum, for a mean.
+
+    Returns:
+        Shape ``(m,)``, float64.
     """
     counts = [one.rows if weights == "rows" else 1 for one in replies]
     share = np.array(counts, dtype=np.float64)

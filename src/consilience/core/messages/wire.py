@@ -1,8 +1,8 @@
 """Messages as bytes: a safetensors file whose metadata holds the plain fields as JSON.
 
-Nothing but numbers, strings and arrays can be written, and nothing but known message classes can be
-read: no pickle, no code. The arrays' bytes are stored as they are, so a message of one array costs its
-own size and a header of a few hundred bytes.
+Only numbers, strings and arrays can be written, and only registered message classes can be read: no pickle,
+no code. The arrays' bytes are stored unchanged, so that a message of one array needs the array's size and a
+header of a few hundred bytes.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ from consilience.core.messages.message import (
 )
 
 LONGEST_HEADER = 1 << 23
-"""Bytes of a message beside its arrays. What JSON is read into takes some twenty times its bytes."""
+"""Maximum size in bytes of a message without its arrays. Decoded JSON takes about twenty times its size in
+memory."""
 
 _KEY = "consilience"
 _PLAIN = frozenset({type(None), bool, int, float, str})
@@ -43,10 +44,10 @@ def encode(messages: Sequence[object]) -> bytes:
 
 
 def size(messages: Sequence[object]) -> int:
-    """``len(encode(messages))``, for a network that passes objects and counts what a real one would send.
+    """Return ``len(encode(messages))``, for a network that passes objects and counts bytes as on a real one.
 
-    It depends on shapes and on how plain fields are spelt, not on the numbers in arrays: what was
-    measured once is remembered.
+    The size depends on the shapes and on the text of the plain fields, not on the numbers in arrays. Sizes
+    are therefore cached by these.
     """
     outline = tuple([_outline(message) for message in messages])
     found = _SIZES.get(outline)

@@ -1,12 +1,12 @@
 """Metrics: each is one object, with its computation, range, direction and label.
 
-Another package adds a metric by an entry point of the group of the predictions that it rates::
+Another package adds a metric by an entry point in the group for its kind of predictions::
 
     [project.entry-points."consilience.metrics.classification"]
     top_two = "my_package.metrics:TOP_TWO"
 
-The name of the entry point is the name of the metric. Every party that has the package installed then
-computes it.
+The name of the entry point is the name of the metric. Every party with this package installed then computes
+it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _ROUNDING = 1e-9
 @prints_no_rows
 @dataclass(frozen=True)
 class Scored:
-    """Predictions of test rows beside the truth.
+    """Predictions of test rows with the true targets.
 
     Attributes:
         outputs: probabilities or values, shape ``(n, n_outputs)``.

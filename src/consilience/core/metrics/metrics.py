@@ -1,7 +1,8 @@
-"""Metrics of a model on a party's test rows: over all of them, and over its own rows.
+"""Metrics of a model on a party's test rows: over all rows, and over the party's own rows.
 
-Test rows may be everyone's; a weight a row says how far it is one of the party's own. Every metric is
-computed twice: under its name with equal weights, and with the suffix ``_own`` with these, if any is above 0.
+Test rows may be the global test set; a weight per row is the degree to which it belongs to the party's own
+distribution. Every metric is computed twice: under its name with equal weights, and with the suffix ``_own``
+with the row weights, if any of them is above 0.
 """
 
 from __future__ import annotations
@@ -76,7 +77,7 @@ def _log_loss(scored: Scored, weights: Array) -> float:
 
 
 def _balanced_accuracy(scored: Scored, weights: Array) -> float:
-    """Mean, over the classes that occur, of the share of their rows that are right."""
+    """Mean recall over the classes that occur."""
     held = np.bincount(scored.truth, weights)
     hits = np.bincount(scored.truth, weights * scored.right)
     return float((hits[held > 0] / held[held > 0]).mean())
@@ -124,7 +125,7 @@ def _squared_error(scored: Scored, weights: Array) -> float:
 
 
 def _r2(scored: Scored, weights: Array) -> float:
-    """Share of the variance that is explained; 0 if all targets are one."""
+    """Share of explained variance; 0 if all targets are equal."""
     share, targets = weights / weights.sum(), scored.targets
     spread = (share @ (targets - share @ targets) ** 2).mean()
     # Constant targets have a spread of rounding size, not always 0.
@@ -195,12 +196,12 @@ def metric_names() -> list[str]:
 
 
 def main_metric(names: Iterable[str]) -> str | None:
-    """Return the first of these names that is a main metric; ``None`` if none is."""
+    """Return the first main metric among these names; ``None`` without one."""
     return next((name for name in names if (one := find_metric(name)) and one.main), None)
 
 
 def sign_of(name: str) -> int:
-    """Return 1 for a metric of which larger is better, or that is not known here, and -1 for another."""
+    """Return 1 if larger is better for this metric, or if the metric is unknown here; otherwise -1."""
     found = find_metric(name)
     return 1 if found is None or found.larger_is_better else -1
 
@@ -228,14 +229,15 @@ def metrics_of(
 
     Args:
         outputs: predictions, shape ``(n, n_outputs)``.
-        truth: rows of outputs, shape ``(n, n_outputs)``; of an outcome, its targets, shape ``(n, ...)``.
-        own: weights of the rows as own rows, shape ``(n,)``, 0 or more; ``None`` for no metrics of own rows.
+        truth: true outputs, shape ``(n, n_outputs)``; for an outcome, its targets, shape ``(n, ...)``.
+        own: weights of the rows as own rows, shape ``(n,)``, 0 or more; ``None`` omits the metrics on own
+            rows.
         kind: ``"classification"`` or ``"regression"``.
-        outcome: what is predicted, if that is neither a class nor a number.
+        outcome: the predicted outcome, unless it is a class or a number.
 
     Returns:
-        Name to figure over all rows; with the suffix ``_own``, over own rows. A metric that is not defined
-        for the rows, such as the AUC of one class, is missing.
+        Metric name to its value over all rows; with the suffix ``_own``, over own rows. Undefined metrics,
+            such as the AUC with one class, are missing.
 
     >>> metrics_of(np.array([[0.9, 0.1]]), np.eye(2)[:1])["accuracy"]
     1.0
@@ -260,15 +262,18 @@ def _outcome_metrics(
 
 
 def outcome_scores(outcome: Outcome, outputs: Array, y: Array) -> dict[str, Array]:
-    """Compute those of an outcome's metrics that are means of rows, by name, shape ``(n,)`` each.
+    """Compute the per-row metrics of an outcome, whose mean over rows is the metric.
 
-    The log loss is of what is known of each row
+    The log loss covers the known part of each row
     (:meth:`~consilience.core.numerics.outcomes.Outcome.row_losses`).
 
     Args:
         outcome: the outcome.
         outputs: probabilities of its bins, shape ``(n, n_bins)``.
         y: its targets, shape ``(n, ...)``.
+
+    Returns:
+        Metric name to its values, shape ``(n,)`` each.
     """
     loss = outcome.row_losses(outputs, outcome.targets(y, own=y), y)
     return {"log_loss": loss, **outcome.row_scores(outputs, y)}

@@ -1,4 +1,4 @@
-"""The base class of networks: ask parties, and raise an error where too few answer."""
+"""The base class of networks: send tasks to parties, and raise an error if too few answer."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ from consilience.core.tasks.requests import Stage, sent_through, write_request
 
 @dataclass
 class Network(ABC):
-    """Base class of networks, through which a protocol asks parties; a subclass implements :meth:`exchange`.
+    """Base class of networks between a protocol and the parties; a subclass implements :meth:`exchange`.
 
     Args:
-        timeout: seconds from asking to a party's answer; ``None`` for no limit. A later answer is dropped.
-            In this process parties are asked one after another, each with its own clock; elsewhere all
-            are asked at once.
-        quorum: how many of the asked parties must answer: a number (int), or a share (float in (0, 1]).
+        timeout: seconds from the request to a party's answer; ``None`` for no limit. A later answer is
+            dropped. Parties in this process answer one after another, each with its own clock; parties
+            elsewhere receive their requests at the same time.
+        quorum: minimum of the queried parties that must answer: a number (int), or a share (float in (0, 1]).
     """
 
     timeout: float | None = field(default=None, kw_only=True)
@@ -41,7 +41,7 @@ class Network(ABC):
     agreement: Agreement | None = field(default=None, init=False)
     deliveries: list[Delivery] = field(default_factory=list, init=False)
     _asked: dict[tuple[str, int], int] = field(default_factory=dict, init=False, repr=False)
-    """How often a party was asked for something in a round, by the hash of the request."""
+    """Number of requests to a party in a round, by the hash of the request."""
     _during: tuple[int, int] = field(default=(0, -1), init=False, repr=False)
     """The agreement and the round of these."""
 
@@ -75,9 +75,9 @@ class Network(ABC):
         """
 
     def exchange_each(self, requests: Mapping[str, Request]) -> Mapping[str, Arrival]:
-        """Have parties answer requests that are not all the same.
+        """Send different requests to different parties.
 
-        By default one exchange after another, parties with the same request (the same object) in one.
+        By default this calls :meth:`exchange` once for each distinct request object, with all its parties.
         """
         alike: dict[int, list[str]] = {}
         for party, request in requests.items():
@@ -89,10 +89,10 @@ class Network(ABC):
         return arrivals
 
     def models(self) -> Mapping[str, Model]:
-        """Every party's trained model as it stands, where the network can see into its parties.
+        """Return every party's current trained model, if the network can read the parties' models.
 
-        A party that could not be trained, or is gone, has none; where parties are on other machines,
-        their models stay with them, and nobody has one here.
+        A party without a trained model is missing from the mapping. On networks to other machines the models
+        stay with the parties, and the mapping is empty.
         """
         return {}
 
@@ -130,7 +130,7 @@ class Network(ABC):
         return self.enough(self._ask(tasks, to), tasks)
 
     def ask_each(self, tasks: Mapping[str, Task]) -> Replies:
-        """Have every party run a task of its own; see :meth:`ask`."""
+        """Send each party a different task; see :meth:`ask`."""
         return self.enough(self._ask_parties(_apart(tasks)), tuple(tasks.values()))
 
     def enough(self, replies: Replies, tasks: tuple[Task, ...]) -> Replies:
@@ -162,11 +162,11 @@ class Network(ABC):
         return replies
 
     def gather(self, *tasks: Task, to: Sequence[str] | None = None) -> Replies:
-        """Like :meth:`ask`, with whoever answers: for questions that the protocol does not hang on."""
+        """Like :meth:`ask`, but without a quorum: for requests that the protocol can do without."""
         return self._ask(tasks, to)
 
     def require(self, *tasks: Task, to: Sequence[str] | None = None) -> Replies:
-        """Like :meth:`ask`, where every party must answer.
+        """Like :meth:`ask`, but every party must answer.
 
         Raises:
             InvalidInput: a party's data or model cannot be used.
@@ -249,7 +249,7 @@ class Network(ABC):
             raise InvalidInput(f"no party is called {min(strangers)!r}", where="network")
 
     def _receive(self, requests: Mapping[str, Request], arrivals: Mapping[str, Arrival]) -> Replies:
-        """Receive replies: the ones that are right; what arrived is added to :attr:`deliveries`."""
+        """Validate arrived replies, return the valid ones, and record the exchange in :attr:`deliveries`."""
         replies, deliveries = receive(
             requests, arrivals, agreement=self.agreement, timeout=self.timeout
         )
@@ -257,7 +257,7 @@ class Network(ABC):
         return replies
 
     def _needed(self, asked: int) -> int:
-        """The number of parties that must answer of so many that are asked."""
+        """Return the number of queried parties that must answer."""
         if isinstance(self.quorum, float):
             return max(1, math.ceil(self.quorum * asked))
         return min(self.quorum, asked)
@@ -296,7 +296,7 @@ def _apart(tasks: Mapping[str, Task]) -> dict[str, tuple[Task, ...]]:
 
 
 def check_distinct(names: Iterable[str]) -> None:
-    """Raise ``InvalidInput`` where there are none, or two alike."""
+    """Raise ``InvalidInput`` if there are no names, or if a name occurs twice."""
     counted = Counter(names)
     if not counted:
         raise InvalidInput("there are no parties", where="federation")

@@ -1,22 +1,22 @@
-"""The one door in: decode replies of parties, validate them, and describe each for the ledger.
+"""Decode and validate the parties' replies, and describe each for the ledger.
 
-Every network hands what arrived to :func:`receive`, and a protocol sees nothing else. A reply that it sees is
-the party's own, of the type that its task declares, of the round and the public rows that were asked for, in
-the agreed class order and shape, and within range: no other place checks that. A reply that is not becomes a
-:class:`~consilience.core.messages.replies.Failure`, and the party is left out. An aggregator still checks
-that it can use what it is given: of the kind of outputs it is for, with the scores that it needs.
+Every network passes arrived data to :func:`receive`, and a protocol sees only the result. This is the only
+place with these checks on a reply: the sender is the party, the type is the one that the task declares, the
+round and the public rows match the request, and the class order, shape and range match the agreement. An
+invalid reply becomes a :class:`~consilience.core.messages.replies.Failure`, and the party is excluded. An
+aggregator still checks its input: the kind of outputs and the required scores.
 
-What arrived is described by a :class:`Delivery` for each party. The network keeps these until a run writes
+A :class:`Delivery` describes each party's part of an exchange. The network keeps these until a run writes
 them into its ledger.
 
-A protocol that is linear in the parties takes :meth:`~consilience.core.messages.replies.Replies.sum` of what
-it is handed, and no single reply; a network that only learns sums can hand it these.
+A linear protocol uses :meth:`~consilience.core.messages.replies.Replies.sum` of the replies and reads no
+single reply; a secure-aggregation network can supply these sums.
 
-A reply may be valid and still a lie. Against lies there are aggregators that bear some of them, such as
-:func:`~consilience.core.aggregation.trimmed_mean`. A filter that compares the replies of an exchange with one
-another, and leaves some parties out for all protocols alike, belongs into :func:`receive`: after all replies
-are validated, so that it compares numbers of one shape, and before deliveries are described, so that each
-party that is left out stands in the ledger with the reason.
+A valid reply can still be false. Robust aggregators, such as
+:func:`~consilience.core.aggregation.trimmed_mean`, tolerate a number of malicious parties. A filter that
+compares the replies of an exchange, and excludes parties for every protocol, belongs in :func:`receive`. It
+must run after validation, so that all arrays have one shape, and before deliveries are described, so that
+the ledger records the reason for each exclusion.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Request:
     """Tasks for parties.
 
     Attributes:
-        tasks: what they are asked.
+        tasks: the tasks to run.
         data: the bytes of the tasks on the wire.
     """
 
@@ -81,17 +81,17 @@ class Arrival(NamedTuple):
 
 
 class Delivery(NamedTuple):
-    """One party's part of one exchange, as the ledger keeps it.
+    """One party's part of one exchange, as stored in the ledger.
 
     Attributes:
-        party: who was asked.
+        party: name of the queried party.
         round: the round of the tasks.
         tasks: their names, joined by ``+``.
         status: ``"ok"``, or the kind of the :class:`~consilience.core.messages.replies.Failure`.
-        left: what left the party: names and shapes.
+        left: the data that the party sent: names and shapes.
         bytes_down: bytes of the tasks on the wire.
         bytes_up: bytes of the answer on the wire, 0 if there was none.
-        seconds: from asking to answer.
+        seconds: time from request to answer.
         detail: the reason of a failure, and notes.
     """
 
@@ -137,16 +137,16 @@ def receive(
     agreement: Agreement | None,
     timeout: float | None,
 ) -> tuple[Replies, list[Delivery]]:
-    """Validate what arrived, and leave out the parties whose replies are not right.
+    """Validate arrived replies, and exclude the parties with invalid ones.
 
     Args:
-        requests: party to what it was asked, sorted by name.
-        arrivals: party to what came back; every party that was asked has an entry.
-        agreement: what the parties agreed on when they joined; ``None`` before that.
+        requests: party to its request, sorted by name.
+        arrivals: party to its answer; every queried party has an entry.
+        agreement: the parties' agreement; ``None`` before they join.
         timeout: seconds after which an answer no longer counts; ``None`` for no limit.
 
     Returns:
-        The replies that a protocol may use, and one entry for the ledger for each party.
+        The valid replies, and one ledger entry for each party.
     """
     answers: dict[str, tuple[Any, ...]] = {}
     missing: dict[str, Failure] = {}
@@ -177,14 +177,17 @@ def validated(
     agreement: Agreement | None,
     timeout: float | None,
 ) -> Outcome:
-    """The replies of one party where they are what was asked for, else the failure that takes their place.
+    """Return the replies of one party if they match its tasks, otherwise a failure.
 
     Args:
-        party: who was asked.
-        tasks: what it was asked.
-        arrival: what came back, through all stages.
-        agreement: what the parties agreed on when they joined; ``None`` before that.
+        party: name of the queried party.
+        tasks: the tasks in its request.
+        arrival: the party's answer, with all stages decoded.
+        agreement: the parties' agreement; ``None`` before they join.
         timeout: seconds after which an answer no longer counts; ``None`` for no limit.
+
+    Returns:
+        One reply for each task, or a :class:`~consilience.core.messages.replies.Failure`.
     """
     outcome = arrival.outcome
     if isinstance(outcome, Failure):
@@ -223,7 +226,7 @@ def _unstaged(
 
 
 def _refused(party: str, error: Exception) -> Failure:
-    """Make the failure in place of an answer; a stranger's may be what no check has thought of."""
+    """Return the failure that replaces a refused answer; a malicious answer can raise any exception."""
     if isinstance(error, KnowledgeRefused):
         return Failure(party=party, reason=error.what, kind="refused")
     reason = f"its answer cannot be checked ({type(error).__name__}: {error})"
@@ -236,7 +239,7 @@ def task_names(tasks: Sequence[object]) -> str:
 
 
 def one_line(text: str) -> str:
-    """A party's free text in one line, cut to what a ledger may hold and a terminal may show."""
+    """Return a party's free text as one line of printable characters, cut to the longest text of a ledger."""
     short = text if len(text) <= LONGEST_TEXT else text[:LONGEST_TEXT] + " …"
     if short.isprintable():
         return short

@@ -1,4 +1,4 @@
-"""Parties that are objects of this process."""
+"""Networks whose parties are objects of this process."""
 
 from __future__ import annotations
 
@@ -25,14 +25,13 @@ from consilience.core.tasks.requests import open_request
 class InProcessNetwork(Network):
     """Base class of networks whose parties are objects of this process.
 
-    Models that train faster side by side are trained so (:func:`.scheduling.schedule_with`), such as torch
-    networks of one architecture; on a CPU what comes out is the same bit for bit. A party's time in the books
-    is its own and its share of what was done together.
+    Models that train faster together are trained together (:func:`.scheduling.schedule_with`), such as torch
+    networks of one architecture; on a CPU the results are bit-identical. A party's recorded time is its
+    individual time and its share of the joint time.
 
     Args:
-        wire: pass every message through bytes and back, as a real network does; results are the same
-            bit for bit, which the tests hold.
-        at_a_time: parties that are in the midst of something at once; what they hold meanwhile is in memory.
+        wire: pass every message through bytes and back, as a real network does; results are bit-identical.
+        at_a_time: maximum number of parties that work at the same time; their intermediate data is in memory.
     """
 
     wire: bool = field(default=False, kw_only=True)
@@ -49,7 +48,7 @@ class InProcessNetwork(Network):
         return self._in_batches(requests)
 
     def _in_batches(self, asked: Mapping[str, Request]) -> Mapping[str, Arrival]:
-        """Ask at most ``at_a_time`` parties at once, each up to where it trains, then train all alike."""
+        """Query at most ``at_a_time`` parties at once, so that the models of one batch can train together."""
         arrivals: dict[str, Arrival] = {}
         for start in range(0, len(asked), self.at_a_time):
             names = list(asked)[start : start + self.at_a_time]

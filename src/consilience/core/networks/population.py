@@ -1,4 +1,4 @@
-"""Federations of more parties than fit into memory: each is made when it is asked."""
+"""Federations with more parties than fit into memory: each party is created when it is queried."""
 
 from __future__ import annotations
 
@@ -33,22 +33,24 @@ from consilience.core.tasks.requests import open_request
 
 @dataclass(frozen=True)
 class Population:
-    """Many parties by name, each made when it is asked, and let go again when others are.
+    """Many parties by name, each created on demand and later released for others.
 
-    Results are those of the parties themselves, bit for bit. Every party is made once at the start, to
-    describe itself. Tasks without a result, such as training alone before round 0, are deferred until the
-    party is next asked for something else; one that fails is recorded then. Time and memory are therefore
-    proportional to the parties that take part in a round. A federation takes it in the place of parties, as
-    does :class:`~consilience.core.networks.PopulationNetwork`; iterated, it makes them all.
+    Results are bit-identical to those of a list of the same parties. Every party is created once at the
+    start, to describe itself. Tasks without a result, such as local training before round 0, are deferred
+    until the party's next request for a result; failures are recorded at that time. Time and memory are
+    therefore proportional to the parties that take part in a round. :class:`~consilience.Federation` and
+    :class:`~consilience.core.networks.PopulationNetwork` accept a population in place of parties. Iteration
+    creates every party.
 
     Args:
-        names: of the parties, no two alike.
-        make: makes a party from its name, the same one every time; it may read the rows from a disk.
-        live: parties that stay in memory, those that were asked last. What the others have learned is in a
-            temporary folder, which goes when the network is closed or the process ends, unless it is killed.
+        names: distinct names of the parties.
+        make: creates a party from its name, always with the same content; it may read the rows from disk.
+        live: number of parties in memory, the most recently queried ones. The state of the others is in a
+            temporary folder, which is deleted when the network is closed or the process ends, unless the
+            process is killed.
 
     Raises:
-        InvalidInput: no names, two alike, or ``live`` below 1.
+        InvalidInput: no names, a duplicate name, or ``live`` below 1.
 
     Example:
         >>> import numpy as np
@@ -96,10 +98,10 @@ class Population:
         return map(self.made, self.names)
 
     def made(self, name: str) -> Party:
-        """The party of this name, as nobody has asked it anything.
+        """Create the party of this name in its initial state.
 
         Raises:
-            InvalidInput: what was made has another name.
+            InvalidInput: ``make`` did not return a party with this name.
         """
         party = self.make(name)
         if not isinstance(party, Party) or party.name != name:
@@ -124,7 +126,7 @@ class PartyCache:
         self._population, self._public = population, public
         self._places = {name: str(place) for place, name in enumerate(population.names)}
         self._live: dict[str, Party] = {}
-        """Parties in memory, the last asked at the end."""
+        """Parties in memory, in the order of their last use."""
         self._busy: set[str] = set()
         self._away: set[str] = set()
         """Names of those whose states are on the disk."""
@@ -138,11 +140,11 @@ class PartyCache:
         return tuple(self._places)
 
     def defer(self, name: str, request: bytes) -> None:
-        """Keep the bytes of tasks for a party until it is next asked for something."""
+        """Keep the bytes of a request until the party's next request that cannot be deferred."""
         self._deferred[name].append(request)
 
     def deferred(self, name: str) -> list[bytes]:
-        """Requests that a party has still to run, in order; whoever runs one removes it."""
+        """Return the pending requests of a party, in order; the caller removes each one after running it."""
         return self._deferred[name]
 
     def acquire(self, name: str) -> Party:
@@ -211,13 +213,13 @@ T = TypeVar("T")
 
 @dataclass
 class PopulationNetwork(InProcessNetwork):
-    """Parties of this process that are made when they are asked, and let go again when others are.
+    """Network over a :class:`Population`, whose parties are created on demand in this process.
 
-    Tasks without a result are deferred until the party is next asked for something else.
+    Tasks without a result are deferred until the party's next request for a result.
 
     Args:
         members: the parties by name.
-        public: the public data, which each of them will hold.
+        public: the public data, which each party will have.
         wire: pass every message through bytes and back.
     """
 
@@ -234,9 +236,9 @@ class PopulationNetwork(InProcessNetwork):
         return self._cache.names
 
     def models(self) -> Mapping[str, Model]:
-        """Every party's trained model, looked up when it is asked for, until the network is closed.
+        """Return every party's trained model, each loaded on access, until the network is closed.
 
-        A party that has never been asked is then trained as far as the others were told to be.
+        Access to a party with deferred tasks runs them first.
         """
         return _Models(self, self._cache)
 
@@ -252,7 +254,7 @@ class PopulationNetwork(InProcessNetwork):
         return unfit | super()._answers(fit)
 
     def _run_deferred_of(self, names: Sequence[str]) -> dict[str, Arrival]:
-        """Run the deferred tasks of parties off the clock; the failures of those that cannot be asked."""
+        """Run the deferred tasks of parties, outside of any time limit; return the failures to join."""
         behind = [name for name in names if self._cache.deferred(name)]
         found = scheduler(
             [partial(self._with, name, self._run_deferred) for name in behind]
@@ -286,10 +288,10 @@ class PopulationNetwork(InProcessNetwork):
         return done
 
     def _run_deferred(self, party: Party) -> Arrival | None:
-        """Run a party's deferred tasks; the failure of a party that cannot join, else ``None``.
+        """Run a party's deferred tasks; return the failure if the party cannot join, else ``None``.
 
-        Another task that fails is recorded in the ledger, and the party goes on with the next one, as if it
-        had been asked at the time.
+        The failure of any other task is recorded in the ledger, and the next deferred task runs, as without
+        deferral.
         """
         deferred = self._cache.deferred(party.name)
         while deferred:
@@ -306,7 +308,7 @@ class PopulationNetwork(InProcessNetwork):
 
 
 class _Models(Mapping[str, Model]):
-    """The trained models of a population, each looked up when it is asked for."""
+    """The trained models of a population, each loaded on access."""
 
     def __init__(self, network: PopulationNetwork, cache: PartyCache) -> None:
         self._network, self._cache = network, cache
@@ -331,7 +333,7 @@ class _Models(Mapping[str, Model]):
 
 
 def _all_deferrable(tasks: Sequence[Task]) -> bool:
-    """Tell whether a party may run all of these tasks when it is next asked for something else."""
+    """Return whether all of these tasks can be deferred until the party's next request."""
     return all(task.deferrable for task in tasks)
 
 

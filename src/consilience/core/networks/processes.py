@@ -78,12 +78,12 @@ class _Worker:
     connection: Connection
     parties: tuple[str, ...]
     queue: list[str] = field(default_factory=list)
-    """Parties of this exchange whose answer is not here yet; the first one is being asked."""
+    """Parties of this exchange with an outstanding answer; the first one has the current request."""
     late: bool = False
-    """Whether it still owes the answer to a question that was given up."""
+    """Whether the worker still owes the answer to an abandoned request."""
 
     def ask(self, request: bytes) -> None:
-        """Ask the next party. One at a time, so that neither side writes while the other does."""
+        """Send the request to the next party; one at a time, so that both sides never write at once."""
         self.connection.send_bytes(self.queue[0].encode())
         self.connection.send_bytes(request)
 
@@ -231,7 +231,7 @@ class ProcessNetwork(Network):
         return {name: self._untrained[name].trainer.model() for name in there}
 
     def close(self) -> None:
-        """End the workers; whoever asks afterwards finds that they have ended."""
+        """Stop the worker processes; later requests find them closed."""
         for worker in self._workers:
             worker.connection.close()
             worker.late = False

@@ -22,17 +22,17 @@ _LINE = 64
 
 
 class MappedRows:
-    """Read-only arrays in a file without a name, which is gone with the last process that has it open.
+    """Read-only arrays in an unnamed file, which disappears when the last process closes it.
 
-    Sent to a process that is being started, it is the file's descriptor there; :func:`take_up` takes that and
-    what :meth:`packed` made. Needs a POSIX system.
+    When this object is sent to a starting process, the process receives the file's descriptor;
+    :func:`take_up` takes that descriptor and the bytes from :meth:`packed`. Requires a POSIX system.
     """
 
     def __init__(self) -> None:
         self._file = tempfile.TemporaryFile()  # noqa: SIM115 -- open until `close`
         self._known: dict[tuple[Any, ...], tuple[Array, tuple[Any, ...]]] = {}
-        """Address in memory to the array, which is kept so that nothing else takes its address, and its
-        place."""
+        """Address in memory to the array and its place in the file. The reference keeps the address from
+        being reused."""
 
     def packed(self, value: object) -> bytes:
         """The bytes of an object, as ``multiprocessing`` sends it; large read-only arrays stay in the file.
@@ -58,7 +58,7 @@ class MappedRows:
         return self._known[known][1]
 
     def close(self) -> None:
-        """Close the file; a process that has mapped it keeps it."""
+        """Close the file; processes with an existing mapping keep it."""
         self._known.clear()
         self._file.close()
 
@@ -84,7 +84,7 @@ _here: list[mmap.mmap] = []
 
 
 def take_up(descriptor: int, packed: bytes) -> Any:
-    """The object that was :meth:`~MappedRows.packed`, given the file's descriptor, which is closed."""
+    """Load the object packed by :meth:`~MappedRows.packed`, and close the file's descriptor."""
     if os.fstat(descriptor).st_size:
         _here[:] = [mmap.mmap(descriptor, 0, prot=mmap.PROT_READ)]
     os.close(descriptor)

@@ -11,7 +11,7 @@ from consilience.core.validation.arrays import Array
 from consilience.core.validation.printing import prints_no_rows
 
 _LEAST_SHARPNESS = 0.05
-"""1/T is no less, however wrong a model is: what it says never vanishes."""
+"""Lower bound of 1/T, so that even a very wrong model keeps some influence."""
 
 _TRUST_IN_TEMPERATURE, _TRUST_IN_PRIORS = 4.0, 1.0
 """Precisions of 1/T around 1, and of each bias around 0, before any row is seen: of standard deviation ½ and
@@ -24,7 +24,7 @@ class Calibration:
     """Correction ``softmax(z / T + b)`` of logits z.
 
     Attributes:
-        sharpness: 1/T; below 1 for a model that is too sure of itself.
+        sharpness: 1/T; below 1 for an overconfident model.
         biases: b, shape ``(n_classes,)``; they sum to 0, and are 0 for classes without calibration rows.
     """
 
@@ -33,15 +33,15 @@ class Calibration:
 
     @classmethod
     def fit(cls, logits: Array, targets: Array) -> Calibration:
-        """Fit to calibration rows by maximum likelihood, held back by a normal prior around no correction.
+        """Fit to calibration rows by maximum a posteriori, with a normal prior centred on no correction.
 
-        The problem is convex in 1/T and b. Biases are of the classes with calibration rows alone: these rows
-        say nothing of the others. A model trained as if classes were balanced has the party's own class
-        shares again thereby.
+        The problem is convex in 1/T and b. Only classes with calibration rows get a bias, because these rows
+        carry no information about other classes. For a model trained with balanced classes, the biases
+        restore the party's class shares.
 
         Args:
-            logits: of the rows, shape ``(n, n_classes)``; n may be 0.
-            targets: one-hot labels of them, of the same shape.
+            logits: logits of the rows, shape ``(n, n_classes)``; n may be 0.
+            targets: one-hot labels of the rows, same shape.
 
         Source:
             Guo et al. 2017 (temperature scaling); Alexandari, Kundaje & Shrikumar 2020 (with biases).

@@ -34,12 +34,15 @@ class ClassGaussians:
     def fit(cls, z: Array, labels: Array, *, floor: float = VARIANCE_FLOOR) -> ClassGaussians:
         """Fit one component to each class among ``labels``.
 
-        A class with a single row has no variance of its own and takes the pooled within-class one.
+        A class with a single row has no variance estimate and uses the pooled within-class variance.
 
         Args:
             z: shape ``(n, n_dimensions)``, n ≥ 1, for instance calibration logits.
             labels: shape ``(n,)``, any integers.
             floor: the smallest variance allowed.
+
+        Returns:
+            The fitted components, one for each class, in sorted order.
         """
         classes, codes, counts = np.unique(labels, return_inverse=True, return_counts=True)
         means = np.stack([z[codes == c].mean(axis=0) for c in range(len(classes))])

@@ -1,4 +1,4 @@
-"""Density ratios that are made to leave a party: from few and rounded counts of its rows."""
+"""Density ratios for release by a party, computed from few and rounded counts of its rows."""
 
 from __future__ import annotations
 
@@ -16,25 +16,26 @@ LANDMARKS = 100
 """Public rows that rows are counted near, at most: as many whole numbers leave of a class."""
 
 _CAUTION = 6.0
-"""What a rounding error costs against what counts say, chosen by the accuracy of ratios on digits, MNIST,
-Fashion-MNIST and TREC; between half and twice it little changes."""
+"""Coefficient of the ridge, relative to the rounding unit. Chosen by the accuracy of ratios on digits, MNIST,
+Fashion-MNIST and TREC; values between half and twice this one give similar results."""
 
 
 @dataclass(frozen=True)
 class Coarseness:
-    """Limits on what :func:`coarse_ratios` reveal of a party's rows: its own choice, never a coordinator's.
+    """Limits on the information in :func:`coarse_ratios` about a party's rows; only the party sets them.
 
-    Rebuilding was measured to fail with the least that can be set (``docs/results/rebuilding.md``).
+    Reconstruction of rows failed in measurements with the lowest allowed settings
+    (``docs/results/rebuilding.md``).
 
     Attributes:
-        rows: the fewest distinct rows of a class that anything is said of, at least 20.
-        directions: principal directions of the space in which rows are compared, 1 to 30.
-        unit: counts are rounded to multiples of it, and smaller ones are 0; at least 2.
-        sets: number of sets of public rows that it answers for in all its life; a changed row of its own, or
-            a changed setting, makes another set of one. It holds at a site alone.
+        rows: minimum number of distinct rows of a class for non-zero counts, at least 20.
+        directions: number of principal directions used to compare rows, 1 to 30.
+        unit: counts are rounded to multiples of this unit, and smaller counts become 0; at least 2.
+        sets: number of sets of public rows that the party answers for over its lifetime; after a change of
+            its rows or settings, the same public rows count as another set. Enforced only at a site.
 
     Raises:
-        InvalidInput: a setting below or above these.
+        InvalidInput: a setting out of range.
     """
 
     rows: int = 20
@@ -57,11 +58,11 @@ class Coarseness:
 @prints_no_rows
 @dataclass(frozen=True)
 class Counts:
-    """Rounded counts of a party's rows of each group near some public rows: all that it reveals of them.
+    """Rounded counts of a party's rows of each group near some public rows: the only released information.
 
     Attributes:
-        landmarks: coordinates of these public rows, shape ``(n_landmarks, k)``.
-        width: h of the kernel ``exp(-|x - z|² / h)`` that they are counted with.
+        landmarks: coordinates of these public rows (landmarks), shape ``(n_landmarks, k)``.
+        width: h of the counting kernel ``exp(-|x - z|² / h)``.
         values: multiples of the party's unit, shape ``(n_landmarks, n_groups)``.
     """
 
@@ -71,16 +72,16 @@ class Counts:
 
     @classmethod
     def of(cls, own: Array, groups: Array, public: Array, coarseness: Coarseness) -> Counts:
-        """Count the rows of each group near up to :data:`LANDMARKS` public rows, each row by its kernel.
+        """Count the rows of each group near up to :data:`LANDMARKS` public rows, weighted by the kernel.
 
-        The kernel is at least as wide as the median distance of the party's own rows, so that public rows
-        that lie close together single nobody out. Rows that are the same count once. A group has zeros if
-        it has fewer distinct rows than ``coarseness.rows``, or if their coordinates are less than two for
-        each count: rows always have more unknowns than there are numbers.
+        The kernel is at least as wide as the median distance of the party's own rows, so that dense public
+        rows cannot isolate a single private row. Duplicate rows count once. The counts of a group are 0 if it
+        has fewer distinct rows than ``coarseness.rows``, or fewer than two coordinates for each count. The
+        unknown coordinates therefore always outnumber the released counts.
 
         Args:
             own: coordinates of the party's rows, shape ``(n, k)``.
-            groups: 1 where a row belongs to a group, else 0, shape ``(n, n_groups)``.
+            groups: 1 if a row belongs to a group, else 0, shape ``(n, n_groups)``.
             public: coordinates of the public rows, shape ``(N, k)``.
             coarseness: the party's settings.
         """
@@ -105,26 +106,26 @@ class Counts:
 def coarse_ratios(own: Array, groups: Array, public: Array, coarseness: Coarseness) -> Array:
     """Estimate density ratios of each group of rows to the public rows from few and rounded counts.
 
-    Computed of the :class:`Counts` c and of public rows alone, by unconstrained least-squares importance
-    fitting: with ``P = k(public, landmarks)``
+    The ratios r depend only on the :class:`Counts` c and the public rows. They are fitted by unconstrained
+    least-squares importance fitting: with ``P = k(public, landmarks)``
 
         r = max(0, P (PᵀP + ridge I)⁻¹ c),      ridge ~ unit / max c,
 
-    so that whoever sees r knows the counts at best.
+    so that an observer of r learns at most the counts.
 
     Args:
         own: coordinates of the party's rows along principal directions
             (:func:`consilience.core.numerics.feature_space.principal_directions`), shape ``(n, k)``.
-        groups: 1 where a row belongs to a group, else 0, shape ``(n, n_groups)``.
+        groups: 1 if a row belongs to a group, else 0, shape ``(n, n_groups)``.
         public: coordinates of the public rows, shape ``(N, k)``.
-        coarseness: the party's settings; the first of its ``directions`` are looked at.
+        coarseness: the party's settings; only the first ``directions`` coordinates are used.
 
     Returns:
         Shape ``(N, n_groups)``, from 0 to the largest count of the group.
 
     Source:
-        Kanamori, Hido & Sugiyama 2009 (the fit). To round counts and leave out small ones is the practice of
-        statistical offices (Hundepool et al. 2012, "Statistical Disclosure Control").
+        Kanamori, Hido & Sugiyama 2009 (the fit). Rounding counts and suppressing small ones is the practice
+        of statistical offices (Hundepool et al. 2012, "Statistical Disclosure Control").
     """
     counts = Counts.of(own, groups, public, coarseness)
     near = counts.near(public[:, : coarseness.directions])

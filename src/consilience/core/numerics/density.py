@@ -1,7 +1,7 @@
-"""Ratios of the densities of rows, exactly: rows can be rebuilt from them (:class:`PublicRatio`).
+"""Exact density ratios of rows, from which an observer can reconstruct rows (:class:`PublicRatio`).
 
-They are for parties that trust whoever asks; :func:`consilience.core.numerics.coarse_ratios.coarse_ratios`
-are made to leave a party.
+They are for parties that trust the recipient. For release to others, use
+:func:`consilience.core.numerics.coarse_ratios.coarse_ratios`.
 """
 
 from __future__ import annotations
@@ -27,24 +27,24 @@ class PublicRatio:
 
         (1/2) sum_public r(x)² - sum_rows r(z) + (ridge/2) |r|²
 
-    estimates ``(n / N) p_rows(x) / p_public(x)``: how many of the n rows come on one of the N public rows
-    at x. On the public rows it is
+    estimates ``(n / N) p_rows(x) / p_public(x)``: the number of the n rows per public row at x. On the public
+    rows it is
 
         r = (K + ridge I)⁻¹ k(public, rows) 1,      K = k(public, public):
 
-    the rows' kernel sums, freed of how dense the public rows themselves lie. It is linear in the rows:
-    classes, or parties, add up. Nothing in it but the last factor depends on the rows, so that ratios of
-    different parties can be compared.
+    the rows' kernel sums, corrected for the density of the public rows. The estimate is linear in the rows,
+    so that ratios of classes or parties can be added. Only the last factor depends on the rows, so that
+    ratios of different parties can be compared.
 
-    **It gives rows away.** Whoever knows the public rows solves for the kernel sums, and from these for the
-    rows of a class that has few (``docs/results/rebuilding.md``): for simulations, and for nobody else.
+    **Rows can be reconstructed from it.** With the public rows, an attacker can solve for the kernel sums,
+    and from these for the rows of a small class (``docs/results/rebuilding.md``). Use it in simulations only.
 
     Args:
         public: features of the public rows, shape ``(N, d)``, dense or sparse.
-        rng: draws the landmarks; the same at every party.
-        ridge: above 0; added to the count of one that a public row has by itself.
-        most_landmarks: public rows that r is made of, where there are more (Nyström); the cost is cubic in
-            them.
+        rng: draws the landmarks; must be the same at every party.
+        ridge: ridge coefficient, above 0; added to the unit diagonal of K.
+        most_landmarks: maximum number of public rows used as landmarks (Nyström approximation); the cost is
+            cubic in this number.
 
     Source:
         Kanamori, Suzuki & Sugiyama 2012 (kernel unconstrained least-squares importance fitting), with
@@ -89,7 +89,7 @@ class PublicRatio:
 
     @property
     def landmarks(self) -> int:
-        """Number of public rows that it is made of."""
+        """Number of public rows used as landmarks."""
         return int(self._landmarks.shape[0])
 
     def _kernel(self, features: Any) -> Array:
@@ -140,14 +140,13 @@ class PublicRatio:
 
 
 def near_public(rows: Any, groups: Array, public: Any) -> Array:
-    """Sum up, at each public row, the groups of the rows that it is the nearest public row of.
+    """Add up the groups of rows at each row's nearest public row.
 
     Args:
-        rows: features, shape ``(n, d)``, dense or sparse; a sparse row, a text's, that shares nothing with
-            any public row is near none.
-        groups: what is summed of each row, shape ``(n, n_groups)``.
-        public: features of the public rows, shape ``(N, d)``; of those as near as one another the first
-            counts.
+        rows: features, shape ``(n, d)``, dense or sparse; a sparse row (a text) without any feature in common
+            with a public row is not counted.
+        groups: values to add up for each row, shape ``(n, n_groups)``.
+        public: features of the public rows, shape ``(N, d)``; the first of equally near public rows counts.
 
     Returns:
         Shape ``(N, n_groups)``.
@@ -165,7 +164,7 @@ def near_public(rows: Any, groups: Array, public: Any) -> Array:
 
 
 _JITTER = 1e-12
-"""Relative to the sum of eigenvalues: far above rounding, far below what a ridge does."""
+"""Relative to the sum of eigenvalues: far above rounding errors, far below the effect of a ridge."""
 
 
 class DensityRatio:
@@ -219,22 +218,22 @@ def selection(
     rng: np.random.Generator,
     judged: Array | None = None,
 ) -> Array:
-    """Select the public rows that are as likely as a party's own.
+    """Select the public rows that resemble a party's own rows.
 
-    Their density ratio is not below the ``quantile`` of what the party's held-out rows have. The
-    kernel's width is the median distance between public rows.
+    A public row is selected if its density ratio is at least the ``quantile`` of the ratios of the party's
+    held-out rows. The kernel's width is the median distance between public rows.
 
     Args:
-        known: private rows the ratio is fitted to, shape ``(n, k)``, coordinates of
+        known: private rows for fitting the ratio, shape ``(n, k)``, coordinates of
             :func:`consilience.core.numerics.feature_space.principal_directions`.
-        held_out: private rows that it was not fitted to, shape ``(n_held_out, k)``, at least one.
+        held_out: private rows outside the fit, shape ``(n_held_out, k)``, at least one.
         public: shape ``(n_public, k)``.
         reference: q of the ratio: ``"uniform"`` over the box that the public rows fill, or the
             ``"public"`` rows themselves.
-        quantile: the share of its own rows in [0, 1) that a party may take for foreign.
+        quantile: share in [0, 1) of the party's own rows that would not be selected.
         rng: draws the uniform rows.
-        judged: the public rows to select among, shape ``(n, k)``; by default ``public``. At rows that a
-            ratio was fitted to as its denominator it is smaller than at others like them.
+        judged: the public rows to select among, shape ``(n, k)``; by default ``public``. The ratio is biased
+            downwards at the rows of its denominator.
 
     Returns:
         True for selected rows, shape ``(n,)``.

@@ -1,4 +1,4 @@
-"""Interface of encoders, by whose features rows are compared in place of those that rows alone say."""
+"""Interface of encoders, which compute the features used to compare rows."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ LONGEST_KEY = 128
 
 
 class Encoder(Protocol):
-    """Features of rows that were learned elsewhere, such as word embeddings or a pretrained network.
+    """Features of rows learned elsewhere, such as word embeddings or a pretrained network.
 
-    Called with n rows it returns numbers, shape ``(n, d)``: of a row alone, whatever rows come with it.
+    An encoder maps n rows to numbers, shape ``(n, d)``; the features of a row do not depend on the other
+    rows.
     """
 
     @property
@@ -45,13 +46,17 @@ def check_encoder(encoder: object) -> None:
 
 
 def find_encoder(encoder: Encoder | str) -> Encoder:
-    """Find an encoder by its name, or check one that is given.
+    """Find an encoder by its name, or check a given encoder.
 
     Args:
-        encoder: a callable with a ``key``; or a name, which a package registers the finder of.
+        encoder: a callable with a ``key``, or a name for the function that packages register under
+            ``consilience.encoders``.
+
+    Returns:
+        The encoder.
 
     Raises:
-        InvalidInput: no encoder, or an unknown name.
+        InvalidInput: ``encoder`` is not an encoder, or the name is unknown.
     """
     if not isinstance(encoder, str):
         check_encoder(encoder)

@@ -1,19 +1,19 @@
-"""Feature spaces that all parties share: features of a row that depend on nothing but the public rows.
+"""Shared feature spaces of all parties: the features of a row depend only on the row and the public rows.
 
-Every party holds the public rows, so every party makes the same space by itself: nothing of it has to be
-sent, and no party's data shape it. What kind of features they are the rows themselves say:
+Every party has the public rows and computes the same space from them. The space is therefore never sent, and
+no party's data influence it. The form of the rows determines the kind of features:
 
 - texts: words and pairs of words, hashed, weighted by their rarity among the public texts, of length 1;
-- pictures, shape ``(n, height, width)`` with or without an axis of one to four channels: how strongly each
-  quarter of a picture answers to small patches of public pictures (Coates, Lee & Ng 2011);
-- all else: columns.
+- pictures, shape ``(n, height, width)`` with or without an axis of one to four channels: the response of each
+  quarter of a picture to small patches of public pictures (Coates, Lee & Ng 2011);
+- all other rows: columns.
 
-An encoder (:mod:`consilience.models.encoders.encoders`), where one was agreed on, makes the features in their
-place.
+If the parties agreed on an encoder (:mod:`consilience.models.encoders.encoders`), it computes the features
+instead.
 
-Columns, answers and an encoder's features are centred and scaled as the public rows say, and cut at three
-standard deviations, so that no pixel or column that hardly ever varies decides alone what is near. Principal
-directions of the features serve where a few numbers a row are needed.
+Columns, patch responses and encoder features are centred and scaled by the public rows' statistics, and
+clipped at three standard deviations, so that a nearly constant pixel or column does not dominate the
+distances. Principal directions of the features are used if a method needs few numbers per row.
 """
 
 from __future__ import annotations
@@ -48,15 +48,15 @@ _SIDE, _STEP = 6, 2
 _EXAMPLES = 10_000
 """Patches that the whitening is computed of."""
 _CHUNK = 16
-"""Pictures that are worked on at a time: what is made of them stays in a core's cache."""
+"""Number of pictures in a batch; the intermediate results of a batch fit into a core's cache."""
 
 
 @dataclass(frozen=True, eq=False)
 class FeatureSpace:
-    """Features that are computed from public rows alone, the same at every party.
+    """Features computed from public rows only, the same at every party.
 
     Attributes:
-        features: function of rows that look like the public ones to their features.
+        features: function from rows in the form of the public rows to their features.
         public: features of the public rows, shape ``(n_public, d)``.
     """
 
@@ -99,10 +99,10 @@ def public_feature_space(
 
 
 def count_features(shape: tuple[int, ...]) -> int:
-    """Count the features of a row of numbers that is compared without an encoder.
+    """Count the features of a row of numbers, compared without an encoder.
 
     Args:
-        shape: of the rows.
+        shape: shape of the array of rows.
 
     >>> count_features((5, 3, 32, 32)), count_features((5, 64))
     (400, 64)
@@ -165,10 +165,10 @@ def picture_axes(shape: tuple[int, ...]) -> tuple[int, ...] | None:
     """Return the order of axes that turns pictures into ``(n, height, width, channels)``.
 
     Args:
-        shape: of the rows.
+        shape: shape of the array of rows.
 
     Returns:
-        ``None`` for rows that are no pictures, or smaller than 12 pixels a side.
+        The axes; ``None`` for other rows than pictures, and for pictures smaller than 12 pixels a side.
 
     >>> picture_axes((5, 3, 32, 32)), picture_axes((5, 28, 28)), picture_axes((5, 64))
     ((0, 2, 3, 1), (0, 1, 2), None)
@@ -183,10 +183,13 @@ def picture_axes(shape: tuple[int, ...]) -> tuple[int, ...] | None:
 
 
 def _leading(features: Any) -> Array:
-    """Up to :data:`DIRECTIONS` leading right singular vectors, shape ``(k, d)``, by subspace iteration.
+    """Compute up to :data:`DIRECTIONS` leading right singular vectors by subspace iteration.
 
-    scikit-learn has the same as ``randomized_svd``; importing it takes a second, and a run of networks
-    needs nothing else of it.
+    scikit-learn's ``randomized_svd`` does the same, but its import takes a second, and a run of neural
+    networks has no other use for it.
+
+    Returns:
+        Shape ``(k, d)``.
 
     Source:
         Halko, Martinsson & Tropp 2011, Algorithm 4.4.
@@ -202,7 +205,7 @@ def _leading(features: Any) -> Array:
 
 
 def _check_memory(numbers: int, shape: tuple[int, ...]) -> None:
-    """Raise ``InvalidInput`` if so many numbers, and what is computed of them, do not fit into memory."""
+    """Raise ``InvalidInput`` if so many float64 numbers, and intermediate results, do not fit into memory."""
     check_memory(
         4 * 8 * numbers,
         f"the space of public rows of shape {shape}",

@@ -71,19 +71,19 @@ def wendland(X: Array, Z: Array) -> Array:
 
 OURS: Mapping[str, Kernel] = {"brownian": brownian, "wendland": wendland}
 KERNELS: tuple[str, ...] = tuple(sorted({*OURS, *PAIRWISE_KERNEL_FUNCTIONS}))
-"""The kernels that have a name."""
+"""Names of the available kernels."""
 
 
 def kernel_of(kernel: str | Kernel, **parameters: float | None) -> Kernel:
-    """Return the kernel of a name, with its parameters.
+    """Return the kernel with a given name and parameters.
 
     Args:
-        kernel: a name of :data:`KERNELS`, or a function ``(n, d), (m, d) -> (n, m)``, taken as it is.
+        kernel: a name of :data:`KERNELS`, or a function ``(n, d), (m, d) -> (n, m)``, returned unchanged.
         parameters: of scikit-learn's kernels: ``gamma`` above 0, ``degree`` a whole number above 0, and
-            ``coef0``; those that a kernel does not have, and those that are ``None``, are left out.
+            ``coef0``; parameters that do not apply to the kernel, and ``None`` values, are ignored.
 
     Raises:
-        InvalidInput: no kernel of that name, or a parameter out of range.
+        InvalidInput: unknown kernel name, or a parameter out of range.
     """
     if callable(kernel):
         return kernel
@@ -111,10 +111,10 @@ def _pairwise(X: Array, Z: Array, *, name: str, parameters: Mapping[str, float])
 
 
 def gram(kernel: Kernel, X: Array, Z: Array | None = None) -> Array:
-    """Compute the kernel matrix of rows, and check its shape and that it is finite.
+    """Compute the kernel matrix of rows; check its shape and finiteness.
 
     Args:
-        kernel: as :func:`kernel_of` gives it.
+        kernel: a kernel from :func:`kernel_of`.
         X: shape ``(n, d)``.
         Z: shape ``(m, d)``; ``X`` itself if ``None``.
 
@@ -122,7 +122,7 @@ def gram(kernel: Kernel, X: Array, Z: Array | None = None) -> Array:
         Shape ``(n, m)``, float64.
 
     Raises:
-        InvalidInput: the kernel gives another shape, or a value that is not finite.
+        InvalidInput: the kernel returns another shape, or a non-finite value.
     """
     other = X if Z is None else Z
     values = np.asarray(kernel(X, other), dtype=np.float64)
@@ -144,8 +144,9 @@ def gram(kernel: Kernel, X: Array, Z: Array | None = None) -> Array:
 def check_definite(kernel: Kernel, X: Array) -> None:
     """Raise ``InvalidInput`` if the kernel is not symmetric positive semi-definite on the rows.
 
-    The eigenvalues of the matrix of up to 200 rows, evenly picked, are looked at; below ``-1e-8`` of the
-    largest is no rounding. Kernels that are positive semi-definite by theorem are not looked at.
+    The check computes the eigenvalues of the kernel matrix of up to 200 evenly picked rows. An eigenvalue
+    below ``-1e-8`` times the largest is too large for a rounding error. Kernels with a proof of positive
+    semi-definiteness are not checked.
     """
     if _known_definite(kernel):
         return

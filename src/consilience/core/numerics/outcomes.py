@@ -25,19 +25,19 @@ MOST_EDGES = 200
 """Most edges of bins."""
 
 _KINDS = "consilience.outcomes"
-"""Group of entry points that make outcomes of what their keys say."""
+"""Group of entry points that create outcomes from the content of their keys."""
 
 L = TypeVar("L")
 
 
 @dataclass(frozen=True)
 class Classes:
-    """Classes as a party names them, which is the outcome by default.
+    """Classes under a party's names; the default outcome.
 
     Attributes:
-        names: all classes of the federation, with those that the party has no rows of; empty, the default,
-            reads them from the rows. A party with a budget of privacy declares them.
-        aliases: this party's label to the name that the federation uses, where they differ.
+        names: all classes of the federation, including classes without rows at this party; the empty default
+            reads them from the rows. A party with a privacy budget must declare them.
+        aliases: this party's label to the federation's name, if they differ.
     """
 
     names: Sequence[str] = ()
@@ -59,12 +59,12 @@ class Outcome(ABC):
     """A coding of targets as probabilities of bins.
 
     Args:
-        edges: of the bins, ascending.
+        edges: edges of the bins, ascending.
 
     Attributes:
         edges: the same, shape ``(k,)``.
         classes: names of the bins, in their order.
-        columns: names of what is predicted of a row.
+        columns: names of the predicted quantities of a row.
     """
 
     metrics: ClassVar[tuple[str, ...]]
@@ -92,7 +92,7 @@ class Outcome(ABC):
 
     @property
     def key(self) -> str:
-        """Text that says the outcome, alike at all parties (:func:`outcome_of`)."""
+        """Text that defines the outcome; identical at all parties (:func:`outcome_of`)."""
         return json.dumps({"edges": self.edges.tolist()})
 
     @abstractmethod
@@ -109,20 +109,23 @@ class Outcome(ABC):
 
     @abstractmethod
     def check_own(self, y: Array, *, where: str) -> None:
-        """Raise ``InvalidInput`` where nothing can be learned from a party's own rows.
+        """Raise ``InvalidInput`` if a party's own rows cannot be used for training.
 
         Args:
-            y: as of :meth:`read`.
+            y: targets, as :meth:`read` returns them.
             where: the party, for errors.
         """
 
     @abstractmethod
     def targets(self, y: Array, *, own: Array) -> Array:
-        """Code targets as probabilities of the bins, shape ``(n, n_bins)``.
+        """Code targets as probabilities of the bins.
 
         Args:
-            y: as of :meth:`read`.
-            own: all rows of those that know them, from which what is not known of ``y`` is estimated.
+            y: targets, as :meth:`read` returns them.
+            own: all known targets, used to estimate the unknown part of ``y``.
+
+        Returns:
+            Shape ``(n, n_bins)``.
         """
 
     @abstractmethod
@@ -131,30 +134,40 @@ class Outcome(ABC):
 
     @abstractmethod
     def row_scores(self, outputs: Array, y: Array) -> dict[str, Array]:
-        """Score every row, by metric, shape ``(n,)`` each: metrics that are means of rows.
+        """Score every row, for the metrics defined as means over rows.
 
         Args:
             outputs: probabilities of the bins, shape ``(n, n_bins)``.
-            y: as of :meth:`read`.
+            y: targets, as :meth:`read` returns them.
+
+        Returns:
+            Metric name to scores, shape ``(n,)`` each.
         """
 
     def row_losses(self, outputs: Array, targets: Array, y: Array | None = None) -> Array:
-        """Compute the log loss of what is known of every row, in nats, shape ``(n,)``.
+        """Compute the log loss of every row, in nats, over the known part of its target.
 
         Args:
             outputs: probabilities of the bins, shape ``(n, n_bins)``.
-            targets: the same of targets, or of a teacher.
-            y: what the targets were coded from, as of :meth:`read`; ``None`` for a teacher's.
+            targets: probabilities of the bins, coded from targets or given by a teacher; same shape.
+            y: the targets before coding, as :meth:`read` returns them; ``None`` for a teacher's
+                probabilities.
+
+        Returns:
+            Shape ``(n,)``.
         """
         return log_losses(outputs, targets)
 
     def further(self, outputs: Array, y: Array, weights: Array) -> dict[str, float]:
-        """Compute metrics that are no means of rows.
+        """Compute the metrics that cannot be written as means over rows.
 
         Args:
             outputs: probabilities of the bins, shape ``(n, n_bins)``.
-            y: as of :meth:`read`.
-            weights: of the rows, shape ``(n,)``.
+            y: targets, as :meth:`read` returns them.
+            weights: weights of the rows, shape ``(n,)``.
+
+        Returns:
+            Metric name to value.
         """
         return {}
 
@@ -164,17 +177,17 @@ class Outcome(ABC):
 
     @abstractmethod
     def answers(self, outputs: Array) -> Array:
-        """Read what is predicted from probabilities of the bins, shape ``(n, len(columns))``."""
+        """Compute the predicted quantities from probabilities of the bins, shape ``(n, len(columns))``."""
 
 
 def outcome_of(key: str) -> Outcome | None:
-    """Make the outcome that a text says (:attr:`Outcome.key`); ``None`` of an empty one.
+    """Create the outcome defined by a text (:attr:`Outcome.key`); return ``None`` for an empty text.
 
-    Its kinds register under ``consilience.outcomes``: functions of what the text says, which give ``None`` if
-    it is of another kind.
+    Kinds of outcomes register a function under ``consilience.outcomes``. It takes the decoded text, and
+    returns ``None`` if the text defines another kind.
 
     Raises:
-        InvalidInput: it says none.
+        InvalidInput: the text does not define an outcome.
     """
     if not key:
         return None

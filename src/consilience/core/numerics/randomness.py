@@ -1,4 +1,4 @@
-"""Random streams keyed by what they are for, so that no order of events can change a number."""
+"""Random streams keyed by their purpose, so that the order of events cannot change a number."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class _Digest(ISeedSequence):
 def stream(
     seed: int, party: str, round: int, purpose: str, *, secret: bytes = b""
 ) -> np.random.Generator:
-    """The generator for one purpose of one party in one round.
+    """Create the random generator for one purpose of one party in one round.
 
     Two calls with the same key give the same numbers, in whatever process and order; calls with
     different keys give independent streams.
@@ -48,9 +48,9 @@ def stream(
     Args:
         seed: the run's seed, a non-negative integer.
         party: the party's name; ``"coordinator"`` for draws made by the coordinator.
-        round: the round, 0 for what happens before the first.
-        purpose: what the numbers are for, such as ``"fit"`` or ``"participation"``.
-        secret: the party's own, which makes its streams unknown to whoever knows the rest of the key.
+        round: the round, 0 for draws before the first round.
+        purpose: purpose of the numbers, such as ``"fit"`` or ``"participation"``.
+        secret: secret of the party; without it, the rest of the key does not suffice to reproduce the stream.
 
     >>> bool(stream(0, "a", 1, "fit").random() == stream(0, "a", 1, "fit").random())
     True
@@ -61,13 +61,13 @@ def stream(
 
 
 class Threads:
-    """A number of numerical threads to work with, taken and given back as often as one likes.
+    """A fixed number of numerical threads, which can be set and restored any number of times.
 
-    Sums come out differently over another number of threads; a run that is to be repeated bit for bit,
-    in one process or in several, fixes it.
+    Sums differ in rounding if the number of threads changes. A run fixes the number to be bit-identical when
+    repeated, in one process or in several.
 
     Args:
-        count: threads of the numerical libraries that are loaded by now.
+        count: number of threads of the numerical libraries loaded at the time.
     """
 
     def __init__(self, count: int) -> None:
@@ -100,12 +100,13 @@ def limited_threads(threads: int) -> AbstractContextManager[None]:
 
 @lru_cache(maxsize=1)
 def _libraries(modules: int) -> ThreadpoolController:
-    """The numerical libraries of this process, found once.
+    """Find the numerical libraries of this process, and cache them.
 
-    Finding them takes milliseconds, and a party does so for every request; limiting their threads does not.
+    The search takes milliseconds, and a party needs the libraries for every request; limiting their threads
+    is fast.
 
     Args:
-        modules: number of imported modules. Importing a library changes it, and they are then found anew.
+        modules: number of imported modules, the cache key: an import changes it, which repeats the search.
     """
     return ThreadpoolController()
 

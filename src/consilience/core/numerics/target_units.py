@@ -1,7 +1,7 @@
-"""Units of a regression's target: values of one party beside those of others on the same rows.
+"""Units of a regression's target: compare one party's values with those of others on the same rows.
 
-Two models of one target answer alike on the same rows. A model that has learned little answers too small by
-any factor, so that only factors between two known units count.
+Two models of one target give similar values on the same rows. The values of a poorly trained model can be too
+small by any factor. Therefore only factors between two known units count.
 """
 
 from __future__ import annotations
@@ -21,20 +21,23 @@ _OTHERS = {
     **{10.0**power: "a power of ten" for power in (4, 5, 6, 9)},
 }
 _APART, _SIZE, _SPREAD, _FITS = 0.85, 1.2, 1.6, 0.5
-"""Share of values that are larger, without their sign, than nine tenths of the others, or the reverse;
-factors up to which converted values have the size and the spread of the others; and their distance from the
-others, in standard deviations."""
+"""Share of values larger in absolute value than nine tenths of the others, or the reverse; maximum factors
+between the sizes, and between the spreads, of converted values and the others; and their maximum distance
+from the others, in standard deviations."""
 
 
 def other_unit(values: Array, others: Array) -> str:
-    """Say that values are in another unit than others on the same rows; an empty text if nothing shows it.
+    """Describe by which units values differ from others on the same rows; return "" without evidence.
 
-    Most values lie beyond the others, and a conversion between two known units brings size, spread and the
-    single values onto them.
+    A different unit requires two findings. Most values are larger, or smaller, in absolute value than most of
+    the others, and a conversion between two known units matches size, spread and single values.
 
     Args:
-        values: of one party, shape ``(n, n_targets)``.
-        others: of another party, or a teacher, of the same shape.
+        values: values of one party, shape ``(n, n_targets)``.
+        others: values of another party, or of a teacher, same shape.
+
+    Returns:
+        A phrase with the factor and the units, or "".
 
     >>> others = np.linspace(60, 90, 20)[:, None]
     >>> other_unit(1000 * others, others)

@@ -1,4 +1,4 @@
-"""Units of one quantity: factors and scales between two that are known."""
+"""Units of one quantity: factors and scales between two known units."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ import numpy as np
 from consilience.core.validation.arrays import Array
 
 FEW = 10
-"""Different texts of a column that are categories, however few the rows; rows that are too few to judge."""
+"""Number of different texts up to which a column is always categorical; fewer rows than this are too few for
+a judgement."""
 
 UNITS = 10.0
 """Factor between a party's numbers and the public ones that shows other units, whatever these are."""
@@ -31,7 +32,7 @@ TEMPERATURES = {
     "F to C": "degrees Fahrenheit, and not Celsius",
     "C to F": "degrees Celsius, and not Fahrenheit",
 }
-"""Conversions that are no factor."""
+"""Conversions other than by a factor."""
 
 
 def converted(values: Array, unit: float | str) -> Array:

@@ -1,1 +1,1 @@
-"""Checks of arrays, labels, options and configuration tables, and of the memory that they need."""
+"""Checks of arrays, labels, options and configuration tables, and of their memory use."""

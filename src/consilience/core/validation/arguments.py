@@ -108,11 +108,11 @@ def may_be(value: Any, hint: Any) -> bool:
 
 
 _SPELT = (bool, int, float, str, list, tuple, Mapping, NoneType)
-"""What a configuration file can hold."""
+"""Types of values in a configuration file."""
 
 
 def expected(hint: Any) -> str:
-    """Describe the values of a type, in words that a user of a configuration knows."""
+    """Describe the values of a type in words for users of a configuration file."""
     arguments = get_args(hint)
     origin = get_origin(hint) or hint
     if origin in (Union, UnionType):

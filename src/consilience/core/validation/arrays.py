@@ -22,11 +22,11 @@ def read_only(values: Array) -> Array:
 
 
 def same_view(one: Array, other: Array) -> bool:
-    """Tell whether two arrays are views of the same numbers that nobody can change through them.
+    """Return whether two arrays are read-only views of the same numbers.
 
     Args:
         one: an array.
-        other: another one.
+        other: another array.
 
     >>> rows = read_only(np.arange(3.0))
     >>> same_view(rows, rows[:]), same_view(rows, rows[:2]), same_view(np.arange(3.0), rows)
@@ -71,7 +71,7 @@ that its steps may have."""
 
 
 def precision_for(centre: Any, spread: Any) -> type[np.float32] | type[np.float64]:
-    """Choose single precision, unless it would make values of a column equal that are not.
+    """Choose single precision, unless it would merge distinct values of a column.
 
     Args:
         centre: mean of each column, shape ``(d,)``.
@@ -88,16 +88,16 @@ def precision_for(centre: Any, spread: Any) -> type[np.float32] | type[np.float6
 
 
 def as_array(values: Any, *, where: str, dtype: Any = None) -> Array:
-    """Make an array of values; masked places of a masked array are gaps (:func:`unmasked`).
+    """Convert values to an array; masked entries of a masked array become gaps (:func:`unmasked`).
 
     Args:
-        values: anything that NumPy makes an array of.
-        where: whose they are, for the error.
+        values: anything that NumPy can convert to an array.
+        where: source of the values, for the error.
         dtype: type of the array; by default that of the values.
 
     Raises:
-        InvalidInput: a torch tensor that is on a GPU, or whose gradient is recorded.
-        TypeError, ValueError: no array can be made of other values.
+        InvalidInput: a torch tensor on a GPU, or a torch tensor with a recorded gradient.
+        TypeError, ValueError: other values that cannot be converted.
     """
     try:
         return np.asarray(unmasked(values), dtype=dtype)
@@ -180,7 +180,7 @@ def check_inputs(X: Array, *, where: str, gaps: bool = False) -> None:
 
 
 _COMPARED = 2_000
-"""Rows of either side that are looked at, to compare scales."""
+"""Maximum number of rows of either side used to compare scales."""
 
 
 def check_alike(
@@ -191,19 +191,20 @@ def check_alike(
     discreet: bool = False,
     names: Sequence[str] = (),
 ) -> None:
-    """Raise ``InvalidInput`` unless the public rows look like the private ones: type, shape and scale.
+    """Raise ``InvalidInput`` unless public and private rows have the same type, shape and scale.
 
-    Scale: a feature is off when its means lie more than four of the larger standard deviation apart, or
-    its standard deviations differ more than twentyfold; more than a fifth of the features that vary on
-    both sides off is no accident (pixels in [0, 255] against [0, 1], raw against standardised).
-    Gaps (NaN) are left out.
+    A feature is on another scale if its means differ by more than four times the larger standard deviation,
+    or if its standard deviations differ more than twentyfold. The error is raised if more than a fifth of the
+    features that vary on both sides are on another scale, such as pixels in [0, 255] and in [0, 1]. Gaps
+    (NaN) are ignored.
 
     Args:
         private: rows of a party, shape ``(n, ...)``.
         public: public rows, shape ``(m, ...)``.
         where: the party, for the error.
-        discreet: leave the range of private values out of the error, as whoever sends public rows reads it.
-        names: of the columns, where they have some.
+        discreet: omit the range of private values from the error, because the sender of the public rows reads
+            it.
+        names: names of the columns, if they have names.
     """
     if (private.dtype.kind in "UO") != (public.dtype.kind in "UO"):
         raise InvalidInput("private and public data: one is text, the other numbers", where=where)

@@ -16,7 +16,7 @@ from consilience.core.validation.arrays import as_array
 from consilience.core.validation.memory import check_memory
 
 Kind = Literal["classification", "regression"]
-"""Kind of what is predicted: one of the classes that are named, or numbers."""
+"""Kind of prediction: named classes, or numbers."""
 
 
 _LETTERS = 4
@@ -29,16 +29,16 @@ def label_names(
     """Return the canonical name of every label: ``3``, ``3.0``, ``np.int64(3)`` and ``"3"`` are all ``"3"``.
 
     Args:
-        y: n labels: strings, bytes, integers, booleans, or floats that are whole numbers.
+        y: n labels: strings, bytes, integers, booleans, or floats with whole values.
         where: the party, for errors.
-        aliases: a party's own label to the name the federation uses for it.
+        aliases: a party's label to the federation's name for it.
 
     Returns:
         Names, shape ``(n,)``.
 
     Raises:
-        InvalidInput: labels of mixed type, missing labels, continuous numbers, two that differ by capital
-            letters alone, or one that is no name (:func:`consilience.core.errors.odd_name`).
+        InvalidInput: labels of mixed type, missing labels, continuous numbers, two labels that differ only in
+            capital letters or blanks, or an invalid name (:func:`consilience.core.errors.odd_name`).
     """
     y = as_array(y, where=where, dtype=None if isinstance(y, np.ndarray) else object)
     if y.ndim != 1:
@@ -83,9 +83,9 @@ def label_names(
 
 
 def composed(text: str) -> str:
-    """Write letters with marks as one character each (NFC).
+    """Normalize text to composed characters (NFC).
 
-    A system may write ``ü`` as one character or as two. Both look alike.
+    A system may write ``ü`` as one character or as two, with the same appearance.
 
     >>> composed("Mu" + chr(0x308) + "nchen") == "München"
     True
@@ -163,12 +163,13 @@ def is_gap(label: Any) -> bool:
 
 
 def check_same_order(X: Any, y: Any, *, where: str) -> None:
-    """Refuse inputs and labels that name the same rows in another order, as pandas' indices tell.
+    """Refuse inputs and labels whose pandas indices contain the same row names in different orders.
 
-    Rows are paired by place. An index with other names, or with the same in the same order, is accepted.
+    Rows are paired by position. Indices with different names, or with the same names in the same order, are
+    accepted.
 
     Raises:
-        InvalidInput: one order is a permutation of the other.
+        InvalidInput: one index is a permutation of the other.
     """
     ours, theirs = getattr(X, "index", None), getattr(y, "index", None)
     if not all(hasattr(one, "sort_values") for one in (ours, theirs)):

@@ -12,11 +12,11 @@ from consilience.core.errors import InvalidInput
 _GROUPS = Path("/sys/fs/cgroup")
 
 _LITTLE = 1 << 26
-"""Bytes that are taken without asking what is left, which takes a millisecond."""
+"""Number of bytes below which the free memory is not checked, as the check takes a millisecond."""
 
 
 def spare_memory() -> int:
-    """Return the bytes of memory that are free, on the system or in a control group, if that has fewer."""
+    """Return the bytes of free memory: the minimum over the system and the process's control groups."""
     left = [sys.maxsize]
     with suppress(OSError, ValueError, AttributeError):  # AttributeError: Windows
         left.append(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
@@ -34,7 +34,7 @@ def spare_memory() -> int:
 
 
 def _left_in(group: Path) -> list[int]:
-    """Bytes that a control group still allows, less what it uses and the system cannot take back."""
+    """Return the bytes left under a control group's limit, reclaimable cache included; empty if unlimited."""
     for limit, used, cached in (
         ("memory.max", "memory.current", "inactive_file"),
         ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
@@ -51,10 +51,10 @@ def check_memory(needed: int, what: str, *, where: str, mend: str | None = None)
     """Raise ``InvalidInput`` if something needs more memory than is left.
 
     Args:
-        needed: bytes, by what was declared: sizes, shapes, numbers of rows.
-        what: the thing that needs them, in words.
+        needed: required bytes, computed from declared sizes, shapes and numbers of rows.
+        what: description of the object that needs the memory.
         where: the file, field or party.
-        mend: a remedy.
+        mend: advice for the user.
     """
     if needed > _LITTLE and needed > (left := spare_memory()):
         raise InvalidInput(

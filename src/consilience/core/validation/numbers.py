@@ -47,7 +47,7 @@ def check_number(
 
     Args:
         name: the option, as the user wrote it.
-        value: what the user gave.
+        value: the user's value.
         above: exclusive lower bound.
         at_least: inclusive lower bound.
         below: exclusive upper bound.
@@ -55,10 +55,10 @@ def check_number(
         whole: accept integers only.
         optional: accept ``None`` too.
         where: the file, function or party, for the error.
-        mend: what to do; by default, which numbers can be given.
+        mend: advice for the user; by default, the range of accepted numbers.
 
     Raises:
-        InvalidInput: the value is no number, NaN, infinite, or out of bounds.
+        InvalidInput: the value is not a number, is NaN or infinite, or is out of bounds.
 
     >>> check_number("decay", 0.9, at_least=0, below=1)
     >>> check_number("epochs", 2.5, above=0, whole=True, where="recipe")
@@ -96,12 +96,12 @@ def check_numbers(name: str, values: Any, *, where: str | None = None, **bounds:
 
     Args:
         name: the option, as the user wrote it.
-        values: what the user gave.
+        values: the user's values.
         where: the file, function or party, for the error.
-        **bounds: of each number, as :func:`check_number` takes them.
+        **bounds: bounds on each number, as for :func:`check_number`.
 
     Raises:
-        InvalidInput: the values are no list, or one of them is no number within the bounds.
+        InvalidInput: the values are not a list, or one of them is not a number within the bounds.
     """
     if isinstance(values, str) or not isinstance(values, Iterable):
         raise InvalidInput(f"{name} is {values!r}", where=where, mend="Give a list of numbers.")
@@ -112,12 +112,12 @@ def check_numbers(name: str, values: Any, *, where: str | None = None, **bounds:
 def check_choice(
     name: str, value: Any, choices: Iterable[str], *, where: str | None = None
 ) -> None:
-    """Raise ``InvalidInput`` unless a value is one of a few words.
+    """Raise ``InvalidInput`` unless a value is one of the accepted words.
 
     Args:
         name: the option, as the user wrote it.
-        value: what the user gave.
-        choices: the words that can be given.
+        value: the user's value.
+        choices: the accepted words.
         where: the file, function or party, for the error.
 
     >>> check_choice("kind", "regresion", ["classification", "regression"])
@@ -134,15 +134,15 @@ def check_choice(
 
 
 def numbers_only(values: Any, name: str, *, where: str) -> Array:
-    """Read values as numbers, in double precision: durations as days, and dates as days since 1970.
+    """Convert values to double precision: durations to days, and dates to days since 1970.
 
     Args:
-        values: an array, shape ``(n, ...)``, or what makes one.
-        name: what they are, for the error.
+        values: an array, shape ``(n, ...)``, or values that can be converted to one.
+        name: name of the values, for the error.
         where: the file or party, for the error.
 
     Raises:
-        InvalidInput: one is no number; it is named.
+        InvalidInput: a value is not a number; the error quotes the first one.
 
     >>> numbers_only(["1.5", "<0.5"], "targets of a regression", where="a.csv")
     Traceback (most recent call last):
@@ -182,7 +182,7 @@ def check_flag(name: str, value: Any, *, where: str | None = None) -> None:
 
     Args:
         name: the option, as the user wrote it.
-        value: what the user gave.
+        value: the user's value.
         where: the file, function or party, for the error.
     """
     if not isinstance(value, bool):

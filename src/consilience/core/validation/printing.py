@@ -1,4 +1,4 @@
-"""Printing of objects that hold rows: names, numbers and shapes, and never a value of an array or a table."""
+"""Print objects with rows by names, numbers and shapes, without any value of an array or a table."""
 
 from __future__ import annotations
 
@@ -11,16 +11,17 @@ import numpy as np
 T = TypeVar("T")
 
 _LISTED = 10
-"""Names of a mapping or a sequence that are printed."""
+"""Maximum number of printed names of a mapping or a sequence."""
 
 _LONGEST = 100
-"""Characters of a text that are printed."""
+"""Maximum number of printed characters of a text."""
 
 
 def prints_no_rows(cls: type[T]) -> type[T]:
-    """Have a dataclass print its fields, and of arrays, tables and other objects what they are alone.
+    """Replace a dataclass's ``repr`` by one with only the type and shape of arrays, tables and other objects.
 
-    The usual ``repr`` of a dataclass prints all its arrays, which notebooks and experiment trackers keep.
+    The default ``repr`` of a dataclass prints all its arrays, and notebooks and experiment trackers store
+    them.
 
     >>> @prints_no_rows
     ... @dataclasses.dataclass
@@ -43,11 +44,11 @@ def prints_no_rows(cls: type[T]) -> type[T]:
 
 
 def described(value: object) -> str:
-    """Describe a value without the values that it holds.
+    """Describe a value without its contents.
 
     Returns:
-        Numbers, truth values and texts as they are; of arrays and tables the shape, of sequences and mappings
-        the length and the names, of other objects the type.
+        Numbers and truth values unchanged, and texts, cut if long. Arrays and tables give their shape,
+            sequences and mappings their length and names, other objects their type.
 
     >>> described(np.zeros(3)), described((1, 2)), described({"north": [1.5]})
     ('<float64 of shape (3,)>', '<2 × int>', "{'north': <1 × float>}")
@@ -70,7 +71,7 @@ def described(value: object) -> str:
 
 
 def _kind(value: object) -> str:
-    """What a value is, one line that holds nothing of it but its length or its shape."""
+    """Describe a value in one line by its type, and its length or shape."""
     shape = getattr(value, "shape", None)
     if isinstance(value, np.ndarray):
         return described(value)

@@ -63,35 +63,35 @@ class RowSource(Protocol):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Names of its own columns."""
+        """Names of the table's columns."""
 
     @property
     def renamed(self) -> tuple[str, ...]:
         """The same as the public rows call them."""
 
     def rows(self) -> tuple[Rows, Array | None]:
-        """Read private rows by the schema that they suggest themselves, and test rows if there are any."""
+        """Read private rows by the schema inferred from them, and test rows if there are any."""
 
     def rows_by(
         self, schema: Schema, precision: np.dtype[Any], *, discreet: bool
     ) -> tuple[Rows, Array | None]:
-        """Read private rows by the schema of public rows, and test rows by the part of it that they have.
+        """Read private rows by the schema of public rows, and test rows by their part of it.
 
         Args:
             schema: the schema.
             precision: data type of the numbers.
-            discreet: leave what the tables hold out of errors.
+            discreet: omit the tables' contents from errors.
 
         Raises:
-            InvalidInput: they do not go together.
+            InvalidInput: the tables do not match the schema.
         """
 
     def remarks(self, y: Array) -> tuple[str, ...]:
-        """Remark on columns that tell the targets, for people."""
+        """Return notes for people on columns that reveal the targets."""
 
 
 class TableReader(Protocol):
-    """What a package that reads tables registers."""
+    """Interface for packages that read tables; they register an implementation."""
 
     def public_rows(
         self, table: Any, *, where: str
@@ -115,20 +115,20 @@ class TableReader(Protocol):
         """Read a table whose only column holds texts, shape ``(n,)``; ``None`` for others."""
 
     def asked_rows(self, table: Any, schema: Schema | None, *, where: str) -> Array | None:
-        """Read rows that a model is asked about by the columns that it was trained on.
+        """Read rows for prediction by the columns of the model's training.
 
         Returns:
-            Numbers; without a schema the texts of the only column, or ``None`` if there are other columns.
+            Numbers; without a schema, the texts of the only column, or ``None`` if there are other columns.
         """
 
     def columns(self, table: Any, *, where: str) -> Mapping[str, Array]:
         """Read the columns of a table by name."""
 
     def rows_in(self, file: Path) -> Rows:
-        """Read the rows of a file that has no labels, such as public ones.
+        """Read the rows of a file without labels, such as public rows.
 
         Raises:
-            InvalidInput: they cannot be read.
+            InvalidInput: the rows cannot be read.
         """
 
 
