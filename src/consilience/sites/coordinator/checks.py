@@ -1,4 +1,4 @@
-"""Checks of a coordinator's folder before a run starts or goes on; nothing is made or changed."""
+"""Checks of a coordinator's folder before a run is started or resumed; the folder is not changed."""
 
 from __future__ import annotations
 
@@ -25,11 +25,17 @@ from consilience.sites.transport.gate import check_free
 
 
 def coordinator_facts(folder: Path) -> dict[str, Any]:
-    """Collect the facts of a configuration, if all that it names can be used; parties compare some of them.
+    """Collect the facts of a configuration, including those for comparison with the parties.
+
+    Args:
+        folder: the coordinator's folder.
+
+    Returns:
+        Field to value, for display.
 
     Raises:
         InvalidInput: the configuration, the public rows or the certificates cannot be used.
-        RunFailed: something else listens at the address.
+        RunFailed: another program listens at the address.
         MissingExtra: flwr is not installed.
     """
     spec = _usable(folder)
@@ -63,12 +69,12 @@ def _borne(spec: CoordinatorSpec) -> str:
 
 
 def check_start(folder: Path) -> CoordinatorSpec:
-    """Check all that a run needs before it is made, and return its configuration.
+    """Check all requirements of a new run, and return its configuration.
 
     Raises:
-        InvalidInput: the configuration, the public rows or the certificates cannot be used, or there is a run
-            already that has kept a round.
-        RunFailed: something else listens at the address.
+        InvalidInput: the configuration, the public rows or the certificates cannot be used, or there is
+            already a run with a recorded round.
+        RunFailed: another program listens at the address.
         MissingExtra: flwr is not installed.
     """
     spec, run = _usable(folder), folder / "run"
@@ -85,11 +91,11 @@ def check_start(folder: Path) -> CoordinatorSpec:
 
 
 def check_resume(folder: Path) -> CoordinatorSpec | None:
-    """Check all that a run needs to go on, and return its configuration; ``None`` where it is done.
+    """Check all requirements for resuming a run, and return its configuration; ``None`` if the run is done.
 
     Raises:
-        InvalidInput: there is none, its configuration was changed, or something that it needs cannot be used.
-        RunFailed: something else listens at the address.
+        InvalidInput: there is no run, its configuration was changed, or a required file cannot be used.
+        RunFailed: another program listens at the address.
         MissingExtra: flwr is not installed.
     """
     run = folder / "run"
@@ -118,7 +124,7 @@ def begins_anew(folder: Path) -> str:
 
 
 def last_round(run: Path) -> int:
-    """Number the last round that is kept; -1 where there is none."""
+    """Return the number of the last recorded round; -1 if there is none."""
     if not (run / LEDGER).exists():
         return -1
     with closing(Ledger(run / LEDGER)) as ledger:
@@ -136,7 +142,7 @@ def _state(folder: Path, spec: CoordinatorSpec, pid: int | None) -> str:
 
 
 def _check_same(folder: Path, spec: CoordinatorSpec) -> None:
-    """Raise ``InvalidInput`` where rounds are kept that were made with another configuration."""
+    """Raise ``InvalidInput`` if rounds were recorded with another configuration."""
     stored = stored_coordinator(folder)
     if stored is None or last_round(folder / "run") < 0:
         return
@@ -158,7 +164,7 @@ def _is_done(folder: Path, spec: CoordinatorSpec) -> bool:
 
 
 def _usable(folder: Path) -> CoordinatorSpec:
-    """The configuration, if all that it names can be used."""
+    """Read the configuration, and check its public rows and the server's certificates."""
     flwr()
     spec, tls, run = read_coordinator(folder), folder / "tls", inside(folder / "run", folder)
     if run.is_dir():

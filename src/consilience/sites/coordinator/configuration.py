@@ -1,8 +1,8 @@
-"""A coordinator's configuration: its parties, the method that they run, and its address.
+"""A coordinator's configuration: its parties, their method, and its address.
 
 name = "heart"                                  # of the federation; parties may limit themselves to it
 address = "coordinator.example.org:9092"        # where the parties reach it
-public = "public.csv"                           # sent to every party that has no file of these rows
+public = "public.csv"                           # sent to every party without a file of these rows
 
 [method]
 aggregate = "avg"                               # consilience list methods; or protocol = "scaffold"
@@ -66,28 +66,28 @@ class CoordinatorSpec(Section):
     """A whole ``coordinator.toml``.
 
     Attributes:
-        name: of the federation; the same as long as it is the same federation.
+        name: name of the federation; it must not change during the federation's lifetime.
         address: host and port where the parties reach it; the server's certificate is for this host.
-        listen: where to listen, if that is not the address: a host such as ``"0.0.0.0"``, or host and port
-            behind a proxy.
-        public: the file of public rows, which parties without a file of them are sent; ``None`` for protocols
+        listen: address to listen on, if it differs: a host such as ``"0.0.0.0"``, or host and port behind a
+            proxy.
+        public: file of public rows, which are sent to parties without a file of them; ``None`` for protocols
             that exchange models.
-        columns: its columns that are inputs; by default all.
-        encoder: digest of the encoder that every party compares its rows by (``data.encoder`` there), as
+        columns: names of its input columns; by default all.
+        encoder: digest of the encoder with which every party compares its rows (``data.encoder`` there), as
             ``consilience list encoders`` prints it; empty for none.
-        seed: everything random is keyed by it.
-        strict: refuse a party with a single class and a class that one party alone knows.
+        seed: seed of all random streams.
+        strict: refuse a party with a single class, and a class at a single party.
         timeout: seconds a party may take to answer.
-        quorum: parties that must answer: a number (int), or a share (float).
-        wait: seconds to wait for the parties when a run starts or goes on.
-        metrics: how often in a run a party is asked how good its model is, as far as its own limits allow:
-            once is after the last round, twice also before anything is learned from others, and more often
-            in rounds between (:func:`consilience.core.federation.driver.measured_rounds`); 0 for never.
-        threads: numerical threads.
-        method: an aggregator with its options, or a protocol that takes none.
+        quorum: minimum number (int) or share (float) of answering parties.
+        wait: seconds to wait for the parties when a run is started or resumed.
+        metrics: number of evaluations of each party in a run, within the party's limits: 1 is after the last
+            round, 2 also before the parties learn from each other, and more in rounds between
+            (:func:`consilience.core.federation.driver.measured_rounds`); 0 for never.
+        threads: number of threads for numerical work.
+        method: an aggregator with its options, or a protocol without an aggregator.
         protocol: the protocol and its options.
-        robustness: caps, secret labels, and who is left out or let in.
-        pace: when a round goes on without the late, and when the run ends.
+        robustness: caps on weights, secret labels, and rules for excluding and admitting parties.
+        pace: conditions under which a round continues without late parties, and a run ends.
         parties: party to its public key.
     """
 
@@ -126,12 +126,12 @@ class CoordinatorSpec(Section):
 
     @property
     def methods(self) -> tuple[MethodSpec, ...]:
-        """The one method that is run."""
+        """The configured method, as a tuple."""
         return (self.method,)
 
     @property
     def seed_list(self) -> tuple[int, ...]:
-        """The one seed that it is run with."""
+        """The configured seed, as a tuple."""
         return (self.seed,)
 
     @property
@@ -154,14 +154,17 @@ class CoordinatorSpec(Section):
         return (own, int(number)) if colon else (self.listen, int(port))
 
     def make_protocol(self, secret: SecretLabels | None = None) -> Protocol:
-        """Make the protocol, guarded and ready to run.
+        """Make the protocol, with the robustness and pace settings applied.
 
         Args:
-            secret: the secret labels that a run has.
+            secret: the secret labels of the run.
+
+        Returns:
+            The protocol.
 
         Raises:
-            InvalidInput: a name or an option that nothing here knows, or an aggregator that needs
-                what every party refuses.
+            InvalidInput: an unknown name or option, or an aggregator that requires exact density ratios,
+                which every deployed party refuses.
         """
         found = protocol_for(self.method, self.protocol)
         aggregator = found.options.get("aggregate")
@@ -188,7 +191,7 @@ class CoordinatorSpec(Section):
             )
 
     def rows(self) -> Public:
-        """Read the public rows, with those that have secret labels among them.
+        """Read the public rows, including the rows with secret labels.
 
         Raises:
             InvalidInput: they cannot be read, or are missing and needed.
@@ -303,17 +306,20 @@ def edits(change: Callable[Concatenate[Path, P], R]) -> Callable[Concatenate[Pat
 def edited(
     path: Path, lines: Sequence[str], wanted: dict[str, Any], *, what: str, mend: str
 ) -> str:
-    """The text of a ``coordinator.toml`` of which some lines were changed.
+    """Return the text of a ``coordinator.toml`` after an edit, and check its contents.
 
     Args:
-        path: of the file.
-        lines: as they would be.
-        wanted: the contents that they are to have.
-        what: that was changed, such as ``"[parties]"``.
-        mend: what to write by hand where they have other contents.
+        path: path of the file.
+        lines: lines after the edit.
+        wanted: expected contents after the edit.
+        what: edited section, such as ``"[parties]"``, for the error.
+        mend: instruction for an edit by hand, for the error.
+
+    Returns:
+        The text.
 
     Raises:
-        InvalidInput: they have other contents, or no coordinator could go on with these.
+        InvalidInput: the contents differ from ``wanted``, or a coordinator could not use them.
     """
     text = "\n".join(lines) + "\n"
     try:
@@ -345,17 +351,17 @@ def check_folder(folder: Path) -> None:
 
 
 def store_coordinator(spec: CoordinatorSpec, folder: Path) -> None:
-    """Store the configuration that a run starts or goes on with; the run reads this, not later edits.
+    """Store the configuration with which a run is started or resumed; later edits of the file are ignored.
 
     Args:
         spec: the configuration.
-        folder: the coordinator's.
+        folder: the coordinator's folder.
     """
     store_configuration(folder / "run", "deployed", spec)
 
 
 def stored_coordinator(folder: Path) -> CoordinatorSpec | None:
-    """Read the configuration that the run was last started or gone on with; ``None`` where there is no run.
+    """Read the configuration with which the run was last started or resumed; ``None`` if there is no run.
 
     Raises:
         RunFailed: it has another format, or is damaged.

@@ -1,8 +1,9 @@
-"""Membership of a deployed federation: a party that cannot or does not want to join is excluded by name.
+"""Membership of a deployed federation: a party that cannot join, or refuses to, is excluded by name.
 
-The others go on where they are enough. An excluded party is asked nothing but to join, after every round;
-not even that where the protocol made sure of something at all the others before the first round, which it
-cannot do later. One that takes fewer bytes of public rows than there are is asked how many it takes instead.
+The other parties continue if they meet the quorum. After every round an excluded party is invited to join,
+and receives no other request. It is not invited if the protocol requires an answer of all parties before
+the first round, because that cannot be repeated later. A party that accepts fewer bytes of public rows than
+the coordinator has is queried for its current limit instead.
 """
 
 from __future__ import annotations
@@ -34,18 +35,18 @@ def agreement_of(ledger: Ledger) -> Agreement | None:
 class MembershipNetwork(FlowerNetwork):
     """Flower network that tracks which registered parties have joined, and excludes the others.
 
-    Where another network ends the run, in :meth:`require`, this one excludes the parties that do not answer,
-    and goes on with the others while they are enough.
+    Other networks end the run in :meth:`require` if a party does not answer. This one excludes the party and
+    continues with the others while they meet the quorum.
 
     Args:
-        public: the rows that every party must hold; parties without a file of them are sent them.
-        excluded: party to the failure for which it has not joined.
-        banned: excluded parties that may not join any more.
-        described: parties that have said who they are; another is asked for that before it joins.
-        most_measurements: party to how often in a run it lets itself be measured; ``None`` for no limit.
+        public: the rows that every party must hold; they are sent to parties without a file of them.
+        excluded: party to its failure to join.
+        banned: excluded parties that may not join later.
+        described: parties with an answer to ``Describe``, which is required before a party joins.
+        most_measurements: party to its limit on evaluations in a run; ``None`` for no limit.
         changed: called when a party was excluded or has joined.
-        sends: times that the public rows are sent to a party in a run: it may refuse them, or lose them,
-            without end.
+        sends: maximum number of times that the public rows are sent to one party in a run, because a party
+            may refuse or lose them repeatedly.
 
     Raises:
         QuorumLost: fewer joined than the quorum; it names the others.
@@ -72,7 +73,7 @@ class MembershipNetwork(FlowerNetwork):
         super().__post_init__()
 
     def exchange_each(self, requests: Mapping[str, Request]) -> Mapping[str, Arrival]:
-        """Ask the parties that have joined; every other one's reply is the failure for which it has not."""
+        """Send requests to the joined parties; for each excluded party, return its failure as the reply."""
         inside = {name: one for name, one in requests.items() if name not in self.excluded}
         self._sent.update(
             name for name, one in inside.items() if one.tasks[0].lifecycle == "public"
@@ -120,7 +121,7 @@ class MembershipNetwork(FlowerNetwork):
         )
 
     def admit(self, names: Iterable[str]) -> None:
-        """Have parties describe themselves and join that were not there when the federation was formed."""
+        """Have new parties, absent when the federation was formed, describe themselves and join."""
         if names := sorted(names):
             for name in names:
                 self.excluded.pop(name, None)
@@ -142,7 +143,7 @@ class MembershipNetwork(FlowerNetwork):
             self.join(one.party for one in said)
 
     def _with_other_classes(self, said: Iterable[Description]) -> dict[str, Failure]:
-        """The parties that know classes beyond those agreed on, each with the failure."""
+        """Find the parties with classes beyond the agreed ones; return the failure of each."""
         found = {}
         for one in said:
             try:
@@ -159,9 +160,9 @@ class MembershipNetwork(FlowerNetwork):
         self._too_small_limit |= set(too_large_for(said, self.public))
 
     def join(self, names: Iterable[str]) -> None:
-        """Have parties join what was agreed on, from the beginning; one that does not is excluded.
+        """Have parties join the current agreement from the beginning; exclude those that do not.
 
-        A party that lacks the public rows is sent them, and asked again.
+        If a party lacks the public rows, they are sent to it, and the request is repeated.
         """
         if names := sorted(names):
             for name in names:
@@ -181,10 +182,13 @@ class MembershipNetwork(FlowerNetwork):
         return dict(replies.missing) | {name: _failure(name, error) for name, error in odd.items()}
 
     def with_rows(self, asked: Mapping[str, tuple[Task, ...]]) -> Replies:
-        """Ask parties at once, whoever answers; one that lacks the public rows is sent them, and asked again.
+        """Send requests to parties in parallel; send the public rows to those without them, and try again.
 
         Args:
-            asked: party to its tasks, sorted by name; the same object where they are the same.
+            asked: party to its tasks, sorted by name; the same object for equal tasks.
+
+        Returns:
+            The answers, and the failures of the other parties.
         """
         replies = self._ask_parties(asked)
         sent = self.send_public(replies.missing)
@@ -201,7 +205,7 @@ class MembershipNetwork(FlowerNetwork):
         )
 
     def _send_public(self, names: Iterable[str]) -> Replies:
-        """Send the public rows to parties, but not to those outside or that were sent them often enough."""
+        """Send the public rows to parties, except to excluded ones and those with ``sends`` attempts."""
         to = [name for name in names if name not in self.excluded and self._sent[name] < self.sends]
         if not to or not len(self.public):
             return Replies({}, {})
@@ -215,7 +219,7 @@ class MembershipNetwork(FlowerNetwork):
         self.join(lost - self.banned)
 
     def readmit(self) -> None:
-        """Have excluded parties join, if they can now; banned ones are not asked."""
+        """Have excluded parties join if they can now, except for banned ones."""
         outside = self.excluded.keys() - self.banned
         self.join(outside & self.described)
         self.admit(outside - self.described)
@@ -247,7 +251,7 @@ class MembershipNetwork(FlowerNetwork):
         self.changed()
 
     def _exclude(self, missing: Mapping[str, Failure], asked: tuple[Task, ...] = ()) -> None:
-        """Exclude parties; raise ``QuorumLost`` where too few are left for what all were asked."""
+        """Exclude parties; raise ``QuorumLost`` if ``asked`` was sent to all and too few are left."""
         for name, why in missing.items():
             self.excluded[name] = replace(why, reason=f"it has not joined: {why.reason}")
         self.changed()

@@ -17,17 +17,19 @@ from consilience.lab.config.sections import Section, Whole
 
 
 class PaceSpec(Section):
-    """Deadlines and ends of a deployed run.
+    """Deadlines of rounds and early stopping of a deployed run.
 
     Attributes:
-        share: share of the parties asked after whose answers a round goes on; the others are late.
-        grace: seconds that the others have then.
-        age: rounds for which the last answer of a party that is late or away counts in the place of a new
-            one; 0 for not at all.
-        fade: what each round leaves of such an answer.
-        early_stop: rounds in a row in which the teacher stays as it is, after which the run is done; ``None``
-            for all rounds.
-        still: the most that the teacher changes in such a round (:func:`teacher_change`).
+        share: share of the queried parties that must answer before a round can continue without the others,
+            which are late.
+        grace: further seconds for the others after this share has answered.
+        age: maximum age, in rounds, of a last answer that replaces the new answer of a late or absent party;
+            0 disables this.
+        fade: share of such an answer that remains per round of its age; the mean of the new answers replaces
+            the rest (:class:`~consilience.core.aggregation.last_answers.LastAnswers`).
+        early_stop: number of successive rounds with an unchanged teacher after which the run is done;
+            ``None`` runs all rounds.
+        still: largest change of the teacher (:func:`teacher_change`) that counts as unchanged.
     """
 
     share: float = Field(default=1.0, gt=0, le=1)

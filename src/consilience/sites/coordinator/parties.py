@@ -1,8 +1,8 @@
-"""Parties of a federation as it grows: invited, added, removed; a run that goes on needs no restart.
+"""Parties of a running federation: invited, added and removed without a restart of the run.
 
-coordinator.toml        [parties] names those that take part
-invitations/NAME.json   the invitation of a party, the key that answered it, and when it was added
-run-next/               the run without those that leave, until the one before is put aside
+coordinator.toml        [parties] names the current parties
+invitations/NAME.json   the invitation of a party, the key in its answer, and the time when it was added
+run-next/               the run without leaving parties, until the previous run is put aside
 """
 
 from __future__ import annotations
@@ -52,16 +52,19 @@ _NEXT = "run-next"
 
 @edits
 def invite(folder: Path, name: str, out: Path, *, days: int = 14) -> Invitation:
-    """Write the invitation of a party; one that was written before for it, and not answered, is void.
+    """Write the invitation of a party; an earlier, unanswered invitation of the party becomes void.
 
     Args:
-        folder: the coordinator's.
-        name: of the party.
-        out: the file.
-        days: for which it counts.
+        folder: the coordinator's folder.
+        name: name of the party.
+        out: file to write.
+        days: number of days for which the invitation is valid.
+
+    Returns:
+        The invitation.
 
     Raises:
-        InvalidInput: no such name is possible, it takes part already, or ``out`` is there already.
+        InvalidInput: the name is not allowed, the party takes part already, or ``out`` exists.
         RunFailed: the file cannot be written.
     """
     check_party_name(name, where="NAME")
@@ -175,11 +178,11 @@ def remove(folder: Path, name: str) -> None:
 
 
 def note_on_sums(folder: Path, *, added: bool = False) -> str:
-    """Describe what secure aggregation makes of parties that are added or leave.
+    """Describe the effect of secure aggregation when parties are added or leave.
 
     Args:
-        folder: the coordinator's.
-        added: whether parties are added, and do not leave.
+        folder: the coordinator's folder.
+        added: true if parties are added, false if they leave.
 
     Returns:
         A sentence; empty if the configuration has no secure aggregation or there is no run yet.
@@ -197,20 +200,21 @@ def note_on_sums(folder: Path, *, added: bool = False) -> str:
 
 
 def leave(folder: Path, names: Sequence[str]) -> Path:
-    """Remove parties as if they had never been there: the run is put aside for one that is certified.
+    """Remove parties and prepare a certified retraining without them (exact unlearning).
 
-    The others need do nothing: with the same seed and the secrets that they keep, they train anew from their
-    own rows when the coordinator is started, to the bits of a federation that never had the parties.
+    The current run is put aside. When the coordinator is started next, the other parties train from the
+    beginning on their private rows, with the same seed and the same secrets. The result is bit-identical to a
+    federation that never included the removed parties.
 
     Args:
-        folder: the coordinator's, which is stopped.
-        names: of the parties.
+        folder: the folder of the stopped coordinator.
+        names: names of the parties.
 
     Returns:
-        The folder of the run that was put aside.
+        The folder of the run put aside.
 
     Raises:
-        InvalidInput: the coordinator runs, there is no run, or there is no such party in it.
+        InvalidInput: the coordinator runs, there is no run, or it does not include such a party.
     """
     check_folder(folder)
     check_stopped(folder)
@@ -241,16 +245,16 @@ def take_up(folder: Path) -> None:
 
 
 def forget_next(folder: Path) -> None:
-    """Delete what :func:`leave` had prepared when it was killed, for the run before goes on instead."""
+    """Delete the run prepared by an interrupted :func:`leave`, because the previous run is resumed."""
     shutil.rmtree(folder / _NEXT, ignore_errors=True)
 
 
 def check_joinable(spec: CoordinatorSpec, parties: Collection[str]) -> None:
-    """Raise ``InvalidInput`` where parties are new to a run of a protocol that takes in nobody later.
+    """Raise ``InvalidInput`` if parties are new to a run whose protocol does not admit parties later.
 
     Args:
-        spec: the configuration that the run goes on with.
-        parties: names of all that are to take part.
+        spec: configuration of the resumed run.
+        parties: names of all parties after the change.
     """
     name = spec.make_protocol().name
     if not PROTOCOLS[name].any_party and (new := sorted(set(parties) - spec.parties.keys())):
@@ -262,7 +266,7 @@ def check_joinable(spec: CoordinatorSpec, parties: Collection[str]) -> None:
 
 
 def _document(folder: Path) -> dict[str, Any]:
-    """The contents of coordinator.toml, some keys of which may not be filled in yet."""
+    """Read the contents of coordinator.toml, in which some keys may still be empty."""
     check_folder(folder)
     found = read_toml(folder / CONFIGURATION)
     if not isinstance(found.get("parties", {}), dict):

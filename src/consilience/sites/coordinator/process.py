@@ -3,9 +3,9 @@
     coordinator.toml        the configuration
     tls/                    ca.pem for the parties; server.pem, server.key
     run/                    the run (:mod:`consilience.sites.coordinator.rounds`)
-    run/flower/             the SuperLink's database and log, what holds the folder, the app
+    run/flower/             the SuperLink's database and log, the lock of the folder, the app
 
-Whatever ends is started again: the SuperLink with its database, and the run, which goes on from the ledger.
+Processes that end are restarted: the SuperLink with its database, and the run from the ledger.
 """
 
 from __future__ import annotations
@@ -46,10 +46,14 @@ Report = Callable[[str], None]
 
 @privately()
 def start_coordinator(folder: Path, *, report: Report = lambda line: None) -> None:
-    """Start a run and see it to its end.
+    """Start a run and supervise it until it ends.
+
+    Args:
+        folder: the coordinator's folder.
+        report: called with each line for the user.
 
     Raises:
-        InvalidInput, RunFailed, MissingExtra: as :func:`check_start`, and nothing was made.
+        InvalidInput, RunFailed, MissingExtra: as :func:`check_start`, before any file is created.
         RunFailed: the run failed; the logs are in ``run/flower``.
     """
     folder = folder.resolve()
@@ -66,7 +70,11 @@ def start_coordinator(folder: Path, *, report: Report = lambda line: None) -> No
 
 @privately()
 def resume_coordinator(folder: Path, *, report: Report = lambda line: None) -> None:
-    """Go on with a run that was stopped or crashed, to its end; a finished one is left as it is.
+    """Resume a stopped or crashed run and supervise it until it ends; a finished run is not changed.
+
+    Args:
+        folder: the coordinator's folder.
+        report: called with each line for the user.
 
     Raises:
         InvalidInput, RunFailed, MissingExtra: as :func:`check_resume`.
@@ -141,11 +149,11 @@ def _serve(
 
 @dataclass
 class _Members:
-    """The section ``[parties]`` of coordinator.toml, which counts while a run goes on.
+    """The section ``[parties]`` of coordinator.toml, whose changes take effect during a run.
 
     Args:
-        folder: the coordinator's.
-        pause: seconds before the SuperLink is told again what it could not be told.
+        folder: the coordinator's folder.
+        pause: seconds before a failed update of the SuperLink is repeated.
     """
 
     folder: Path
@@ -154,15 +162,17 @@ class _Members:
     again_at: float = field(default=0.0, init=False)
 
     def followed(self, spec: CoordinatorSpec, link: SuperLink, report: Report) -> CoordinatorSpec:
-        """Have the SuperLink and the run know the parties that the file names.
+        """Register the parties in the file with the SuperLink and the run.
 
         Args:
-            spec: the configuration that the run goes on with.
+            spec: the current configuration of the run.
             link: the SuperLink.
-            report: told who was added and removed, or why the file does not count.
+            report: called with a line for each added or removed party, or with the reason why the file is
+                ignored.
 
         Returns:
-            The configuration with these of now; its other settings count when the run is resumed.
+            The configuration with the current parties; its other settings take effect when the run is
+            resumed.
         """
         try:
             changed = (self.folder / CONFIGURATION).stat().st_mtime_ns
@@ -197,7 +207,7 @@ class _Members:
 
 
 def _ask_again(run: Path) -> None:
-    """Forget why parties have not joined that still may: it may have been mended meanwhile."""
+    """Reset the recorded reasons of excluded parties, except for banned ones, before the next invitation."""
     with closing(Ledger(run / LEDGER)) as ledger:
         excluded = {
             name: (why if banned else "it is asked again to join", banned)
@@ -222,5 +232,5 @@ def _told(ledger: Ledger) -> dict[str, str]:
 
 
 def _measured(ledger: Ledger) -> int:
-    """The last round after which the parties were asked for their metrics; -1 for none."""
+    """Return the last round with an evaluation request to the parties; -1 for none."""
     return int(ledger.meta.get("measured", -1))

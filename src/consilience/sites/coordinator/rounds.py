@@ -1,17 +1,17 @@
-"""The rounds of a deployed federation: recorded one by one, and resumed after any crash.
+"""Rounds of a deployed federation: recorded one by one, and resumed after a crash.
 
-The run folder is described in :mod:`consilience.lab.runs.folder`; beside it ``outcome.json`` says how
-the run ended, and ``stage.json``, while it goes on, which parties are being asked for what.
+The run folder is described in :mod:`consilience.lab.runs.folder`. In addition, ``outcome.json`` records how
+the run ended, and ``stage.json`` records the current request and its recipients.
 
-A run can go on after every round. A party writes its state with every answer, and every request says which
-round was recorded last: a party that hears of a round for the first time keeps the state that it is in, so
-that keeping it takes no exchange. A run that is resumed has the parties restore what they were in after the
-last recorded round. One that is not there goes on from its last answer when it is back; one whose state is
-gone joins anew after the round in which it says so, and trains from the beginning. One that lost its public
-rows alone is sent them then, and goes on.
+A run can be resumed after every round. A party writes its state with every answer, and every request contains
+the last recorded round. When a party first receives a new number, it keeps its current state as a
+checkpoint, so that checkpoints need no further message. When a run is resumed, the parties restore their
+checkpoints of the last recorded round. A party offline at this time continues from its last answer later. A
+party without a state joins again after the round in which it reports this, and trains from the beginning. If
+a party has lost only its public rows, they are sent again, and it continues.
 
-A party says how good its model is as often as its limits allow. It is asked when the round is recorded, and
-before anything else is asked of it: where a crash lost the answer, the same question gets it again.
+A party evaluates its model as often as its limits allow. The evaluation is requested when the round is
+recorded, before any other request: if a crash loses the answer, the repeated request returns it.
 """
 
 from __future__ import annotations
@@ -47,13 +47,13 @@ STAGE = "stage.json"
 
 
 def serve_run(grid: Any, config: Mapping[str, Any], *, lock: float = 60.0, **options: Any) -> None:
-    """Do the rounds that are not done yet, and write how the run ended: the work of Flower's ServerApp.
+    """Run the remaining rounds, and write how the run ended; the main function of Flower's ServerApp.
 
     Args:
-        grid: Flower's.
-        config: ``folder`` is the coordinator's.
-        lock: seconds that what is left of a coordinator that was killed has to be gone.
-        **options: of :class:`MembershipNetwork`, in place of its usual ones.
+        grid: Flower's grid.
+        config: Flower's run configuration; ``folder`` is the coordinator's folder.
+        lock: seconds to wait until remaining processes of a killed coordinator have ended.
+        **options: options of :class:`MembershipNetwork` that replace the default ones.
     """
     folder = Path(str(config["folder"]))
     with closing(locked(folder / "run", wait=lock)):  # a second one ends here, and says nothing
@@ -75,16 +75,16 @@ def _ended(grid: Any, folder: Path, options: Mapping[str, Any]) -> dict[str, Any
 
 
 def run_rounds(grid: Any, folder: Path, **options: Any) -> None:
-    """Do the rounds that are not done yet.
+    """Run the remaining rounds.
 
     Args:
-        grid: Flower's.
-        folder: the coordinator's.
-        **options: of :class:`MembershipNetwork`, in place of its usual ones.
+        grid: Flower's grid.
+        folder: the coordinator's folder.
+        **options: options of :class:`MembershipNetwork` that replace the default ones.
 
     Raises:
-        InvalidInput: the parties, their data or the protocol's options do not go together.
-        RunFailed: too few parties, or nothing can be written.
+        InvalidInput: the parties, their data or the protocol's options do not fit together.
+        RunFailed: too few parties, or a file cannot be written.
     """
     spec = stored_coordinator(folder)
     assert spec is not None  # whoever starts this stores it before
@@ -93,7 +93,7 @@ def run_rounds(grid: Any, folder: Path, **options: Any) -> None:
 
 
 class _DeployedRun:
-    """The rounds of one run, from the first or after the last that is recorded."""
+    """The rounds of one run, from the first one or after the last recorded one."""
 
     def __init__(
         self, grid: Any, folder: Path, spec: CoordinatorSpec, ledger: Ledger, **options: Any
@@ -165,10 +165,13 @@ class _DeployedRun:
         return self.spec.pace.is_over(self._still)
 
     def _regrouped(self, round: int) -> bool:
-        """Take in parties that were added to the configuration, and let go of those that were removed.
+        """Admit parties added to the configuration, and release parties removed from it.
 
         Args:
-            round: the round that is complete.
+            round: number of the completed round.
+
+        Returns:
+            True if the parties have changed.
         """
         stored, network = stored_coordinator(self.folder), self.network
         wanted = set() if stored is None else set(stored.parties)
@@ -210,9 +213,9 @@ class _DeployedRun:
         return state
 
     def _record(self, done: CompletedRound) -> None:
-        """Record the round, then ask the parties for their metrics and record these.
+        """Record the round, then request the parties' metrics and record these.
 
-        After every round but the last, parties that lost their state and excluded ones join, if they can.
+        After every round except the last, parties without a state and excluded ones join if they can.
         """
         network, ledger = self.network, self.ledger
         with ledger.transaction():
@@ -233,7 +236,7 @@ class _DeployedRun:
             network.readmit()
 
     def _add_trust(self, round: Round, classes: Array) -> None:
-        """Record what each party counted for by class: that of the teacher, as nobody knows the true ones."""
+        """Record each party's weight by class; the teacher's classes stand in for the unknown true ones."""
         teacher = round.teacher
         if teacher is not None and (weights := teacher.weights) is not None:
             taught = weights.any(axis=0)
@@ -242,7 +245,10 @@ class _DeployedRun:
             self.ledger.add_trust(self.label, self.seed, round.number, teacher, labels)
 
     def _evaluate(self, round: int) -> None:
-        """Ask parties that are due for their metrics, and wait for those that are through with the round."""
+        """Request metrics from the parties due for evaluation.
+
+        The exchange does not end early before the due parties with a complete round have answered.
+        """
         network, ledger, spec = self.network, self.ledger, self.spec
         before = dict(
             ledger.read("SELECT party, count(DISTINCT round) FROM metrics GROUP BY party")
@@ -270,7 +276,7 @@ class _DeployedRun:
         network.deliveries.clear()
 
     def _note_stage(self, tasks: tuple[Task, ...], parties: Sequence[str]) -> None:
-        """Write down what is asked, since when, and whose answers are awaited."""
+        """Write the current request, the time of its start, and the parties whose reply is awaited."""
         asked = {"round": tasks[0].round, "tasks": task_names(tasks)}
         if asked.items() - self._stage.items():
             self._stage = {**asked, "since": time.time()}
@@ -279,7 +285,7 @@ class _DeployedRun:
             write_whole(self.ledger.path.parent / STAGE, stage)
 
     def _note_members(self) -> None:
-        """Record who is excluded and why, whether for good, and how often parties can be measured."""
+        """Record the excluded parties with reason and ban, and the limits on evaluations."""
         network = self.network
         excluded = {
             name: (why.reason, name in network.banned) for name, why in network.excluded.items()
@@ -288,10 +294,10 @@ class _DeployedRun:
 
 
 def outcome(folder: Path) -> bool:
-    """Tell whether a run has ended well; ``False`` while it has not ended, or where it crashed.
+    """Return true if a run has ended successfully; false if it has not ended, or has crashed.
 
     Raises:
-        InvalidInput, RunFailed: it has ended with that.
+        InvalidInput, RunFailed: the run has ended with this error.
     """
     found = _outcome(folder)
     if found.get("status") in ("invalid", "failed"):
@@ -301,7 +307,7 @@ def outcome(folder: Path) -> bool:
 
 
 def crash(folder: Path) -> str:
-    """Give the reason why a run crashed, if it could say so."""
+    """Return the reason why a run crashed, if it was recorded."""
     return str(_outcome(folder).get("what", "no reason is known"))
 
 
@@ -314,9 +320,9 @@ def ending(folder: Path) -> str:
 
 
 def stage(folder: Path) -> dict[str, Any]:
-    """Read what parties are asked now: ``round``, ``tasks``, ``since`` (Unix time) and ``awaited``.
+    """Read the current request to the parties: ``round``, ``tasks``, ``since`` (Unix time) and ``awaited``.
 
-    Empty where nothing was asked yet. A run that was killed leaves its last stage.
+    Empty before the first request. A killed run leaves its last stage.
     """
     return _read(folder / "run" / STAGE)
 
@@ -326,7 +332,7 @@ def _outcome(folder: Path) -> dict[str, Any]:
 
 
 def _read(path: Path) -> dict[str, Any]:
-    """The JSON object of a file that is replaced whole; empty where there is none."""
+    """Read the JSON object in a file; empty if there is no file or its content is invalid."""
     try:
         return dict(json.loads(path.read_text(encoding="utf-8")))
     except (FileNotFoundError, ValueError):

@@ -1,4 +1,4 @@
-"""Status of a coordinator: connected parties, the last round that is kept, bytes that left each party."""
+"""Status of a coordinator: connected parties, last recorded round, and bytes received from each party."""
 
 from __future__ import annotations
 
@@ -35,16 +35,15 @@ class PartyStatus:
 
     Attributes:
         party: its name.
-        connected: ``"online"``, ``"offline"``, ``"registered"`` where it was never seen, or ``"?"``.
-        exchanges: how many it has answered.
-        left_out: of how many it was left out.
-        bytes_up: bytes that left it.
-        public_sent: bytes of public rows that were sent to it; 0 where it had them already.
-        why: why it has not joined, or was left out of the last exchange that it was asked in, with the round;
-            empty where it was not.
-        metrics: its metrics when it was last measured.
-        measured: the round after which that was; -1 where it was not.
-        notes: what it said beside, such as that its own rows weigh more than it was asked for.
+        connected: ``"online"``, ``"offline"``, ``"registered"`` if it never connected, or ``"?"``.
+        exchanges: number of exchanges with its answer.
+        left_out: number of exchanges without its answer, except for evaluations.
+        bytes_up: bytes received from it.
+        public_sent: bytes of public rows sent to it; 0 if it had them already.
+        why: reason why it has not joined, or was left out of its last exchange, with the round; else empty.
+        metrics: its metrics at the last evaluation.
+        measured: round of the last evaluation; -1 if there is none.
+        notes: further remarks of the party, for example that its private rows weigh more than requested.
     """
 
     party: str
@@ -66,13 +65,13 @@ class Status:
     Attributes:
         federation: its name.
         state: ``"no run"``, ``"running"``, ``"stopped"`` or ``"done"``.
-        round: the last round that is kept; -1 before there is one.
-        rounds: how many there are.
-        seconds: what they took.
-        parties: the status of each.
-        notes: what else there is to know, such as why it ended before it was done.
-        stage: what parties are asked now, as ``coordinator.rounds.stage`` gives it; empty where the run does
-            not go on.
+        round: the last recorded round; -1 before there is one.
+        rounds: total number of rounds.
+        seconds: duration of the recorded rounds.
+        parties: status of each party.
+        notes: further remarks, such as the reason why the run ended early.
+        stage: current request to the parties, from ``coordinator.rounds.stage``; empty if the run is not
+            active.
     """
 
     federation: str
@@ -218,10 +217,13 @@ def round_line(ledger: Ledger, spec: CoordinatorSpec) -> str:
 
 
 def told_once(metrics: Iterable[Mapping[str, float]]) -> tuple[str, ...]:
-    """List names of metrics, without those on own rows where they say what those on all rows do.
+    """List names of metrics, without those on own rows if they equal the metrics on all rows.
 
     Args:
         metrics: name to value, of each party.
+
+    Returns:
+        The names, sorted.
 
     >>> told_once([{"mse": 1.0, "mse_own": 1.0, "r2": 0.5, "r2_own": 0.4}])
     ('mse', 'r2', 'r2_own')

@@ -37,16 +37,16 @@ _SERVER_MEND = "consilience coordinator init makes all three; or put your own th
 def make_authority(folder: Path, host: str) -> None:
     """Make a private authority and a server certificate for a host.
 
-    ``ca.pem`` goes to every party; ``server.pem`` and ``server.key`` are the server's own. The certificate
-    also holds for ``localhost`` and ``127.0.0.1``. The authority's key is forgotten at once, so that nobody
-    can take it: for another host, make both anew and give the parties the new ``ca.pem``.
+    ``ca.pem`` is for every party; ``server.pem`` and ``server.key`` are for the server only. The certificate
+    is also valid for ``localhost`` and ``127.0.0.1``. The authority's key is discarded at once and cannot be
+    stolen later. For another host, make both again and give the parties the new ``ca.pem``.
 
     Args:
-        folder: a new one.
+        folder: folder to create.
         host: a name or an IP address.
 
     Raises:
-        InvalidInput: the folder is there, or cannot be written.
+        InvalidInput: the folder exists, or cannot be written.
         MissingExtra: cryptography is not installed.
     """
     require_cryptography()
@@ -134,7 +134,7 @@ def certified_hosts(path: Path) -> tuple[str, ...]:
 
 
 def check_authority(path: Path, *, where: str) -> None:
-    """Raise ``InvalidInput`` unless the file holds the certificate of an authority that is valid now.
+    """Raise ``InvalidInput`` unless the file contains a currently valid certificate of an authority.
 
     Args:
         path: the file.
@@ -218,15 +218,18 @@ def check_server(tls: Path) -> None:
 
 
 def make_key(path: Path, comment: str, *, replace: bool = False) -> str:
-    """Make a party's key pair: the private key at ``path``, the public one beside it; returns its line.
+    """Make a party's key pair: the private key at ``path``, and the public key in the same folder.
 
     Args:
-        path: the file of the private key; where there is one already, its public line is returned.
-        comment: the end of the line, such as the party's name.
-        replace: make a new pair in the place of the one that is there.
+        path: file of the private key; an existing key is kept.
+        comment: end of the public line, such as the party's name.
+        replace: make a new pair even if there is one.
+
+    Returns:
+        The public key as one line in OpenSSH format.
 
     Raises:
-        InvalidInput: what is there is no such key, or cannot be read or written.
+        InvalidInput: the existing file is not such a key, or cannot be read or written.
         MissingExtra: cryptography is not installed.
     """
     require_cryptography()
@@ -254,14 +257,14 @@ def make_key(path: Path, comment: str, *, replace: bool = False) -> str:
 
 
 def public_key(text: str, *, where: str) -> bytes:
-    """A public key of a party, without its comment.
+    """Parse a public key of a party; return it without its comment.
 
     Args:
         text: the key as ``consilience party key`` prints it between quotes.
-        where: the key of the configuration that holds it.
+        where: name of the configuration key, for errors.
 
     Raises:
-        InvalidInput: it is none.
+        InvalidInput: it is not a public key of a party.
         MissingExtra: cryptography is not installed.
     """
     require_cryptography()
@@ -374,7 +377,7 @@ def _content(path: Path, where: str, mend: str) -> bytes:
 
 
 def _kind(content: bytes) -> str:
-    """A guess of what a file holds, in words."""
+    """Guess the kind of content of a file, in words."""
     if not content.strip():
         return "nothing"
     for sign, kind in (

@@ -1,8 +1,8 @@
-"""Invitation of a party: one file from the coordinator, and one line that answers it.
+"""Invitation of a party: one file from the coordinator, and a one-line answer.
 
-The file holds the address, the certificate of the authority and a token that counts once. Its fingerprint is
-of all that; read over the telephone it tells whether the file arrived as it was written. The answer holds the
-party's public key, and proves by the token which file it answers.
+The file contains the address, the certificate of the authority and a single-use token. Its fingerprint
+covers all of them; comparing it over the telephone shows whether the file arrived unchanged. The answer
+contains the party's public key, and a proof, made with the token, of the file to which it belongs.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _ASK = "Ask the coordinator for another: consilience coordinator invite."
 
 
 def check_party_name(name: str, *, where: str) -> None:
-    """Raise ``InvalidInput`` on what is no name of a party; ``where`` is the option that gave it."""
+    """Raise ``InvalidInput`` unless ``name`` is valid for a party; ``where`` is the option that sets it."""
     if not re.fullmatch(PLAIN, name):
         raise InvalidInput(
             f"{name!r} is no name of a party", where=where, mend=f"Take {NAMES}, 100 at most."
@@ -53,15 +53,15 @@ def check_party_name(name: str, *, where: str) -> None:
 
 
 class Invitation(Section):
-    """All that a party needs to know of a federation.
+    """All facts that a party needs to join a federation.
 
     Attributes:
         federation: its name.
-        party: name of the party that is invited.
-        address: where the party reaches the coordinator.
-        certificate: of the authority that vouches for it, as PEM.
-        until: the time after which it counts no more, in ISO form.
-        token: known to the coordinator and the party alone.
+        party: name of the invited party.
+        address: host and port at which the party reaches the coordinator.
+        certificate: certificate of the coordinator's authority, as PEM.
+        until: expiry time, in ISO form.
+        token: secret shared by the coordinator and the party.
     """
 
     federation: Annotated[str, Field(pattern=PLAIN)]
@@ -73,13 +73,13 @@ class Invitation(Section):
 
     @classmethod
     def new(cls, days: int, **facts: Any) -> Invitation:
-        """Make an invitation with a token of its own, from the other attributes; it counts for some days."""
+        """Make an invitation with a new token, from the other attributes; it is valid for ``days`` days."""
         until = datetime.now(UTC).replace(microsecond=0) + timedelta(days=days)
         return cls.model_validate({**facts, "until": until, "token": secrets.token_hex(32)})
 
     @property
     def fingerprint(self) -> str:
-        """The SHA-256 of all that it says, as hexadecimal digits."""
+        """The SHA-256 of all attributes, as hexadecimal digits."""
         return sha256(self.model_dump_json().encode()).hexdigest()
 
     @property
@@ -97,7 +97,7 @@ class Invitation(Section):
             )
 
     def write(self, path: Path, **more: Any) -> None:
-        """Write it, readable by its owner alone, with further facts beside it.
+        """Write it with further facts to a file that only its owner can read.
 
         Raises:
             RunFailed: the file cannot be written.
@@ -113,7 +113,10 @@ class Invitation(Section):
         """Make the line that answers it.
 
         Args:
-            key: the party's public key as OpenSSH writes it, of which the comment does not travel.
+            key: the party's public key in OpenSSH format; its comment is dropped.
+
+        Returns:
+            The line, with the party's name, its key and the proof.
         """
         kind, numbers, *_ = key.split(" ")
         return f"{ANSWER} {self.party} {kind} {numbers} {self._proof(f'{kind} {numbers}')}"
@@ -128,14 +131,17 @@ class Invitation(Section):
 
 
 def read_invitation(path: Path, *, more: tuple[str, ...] = ()) -> tuple[Invitation, dict[str, Any]]:
-    """Read an invitation, and the further facts that its file holds.
+    """Read an invitation and further facts from its file.
 
     Args:
         path: the file.
-        more: names of further facts that it may hold.
+        more: allowed names of further facts.
+
+    Returns:
+        The invitation, and the further facts by name.
 
     Raises:
-        InvalidInput: there is no such file, it is no invitation, or it was changed since it was written.
+        InvalidInput: there is no such file, it is not an invitation, or it was changed after it was written.
         RunFailed: it has another format.
     """
     where = str(path)

@@ -1,12 +1,12 @@
-"""Processes that are started together and stopped together, once for each folder.
+"""Processes started and stopped together, at most one group for each folder.
 
-    lock             held by whoever works here: this process and all that it started
-    processes.json   their numbers and times of birth; the first is the one to be told to stop
-    ready            the number of the first one, once it does what it was started for
+    lock             held by this process and all its child processes
+    processes.json   their numbers and start times; the first one receives the signal to stop
+    ready            number of the first one, once it is in service
     NAME.log         output of each of them
 
-The lock is held as long as one of them lives. If the first one was killed, the rest is found and ended by
-whoever comes next.
+The lock is held as long as one of them is alive. If the first one was killed, the next command that starts
+or stops processes in the folder finds and ends the others.
 """
 
 from __future__ import annotations
@@ -49,13 +49,13 @@ class Processes:
     """The processes of one folder, this one first.
 
     Args:
-        folder: made if need be.
+        folder: created if needed.
         what: a name for them, for errors.
-        patience: seconds that one has to stop by itself.
+        patience: seconds that a process has to stop after the signal, before it is killed.
 
     Raises:
         InvalidInput: they run already.
-        RunFailed: the folder cannot be written, or something in it is a link out of it.
+        RunFailed: the folder cannot be written, or it contains a link to a place outside it.
     """
 
     def __init__(self, folder: Path, what: str, *, patience: float = PATIENCE) -> None:
@@ -98,18 +98,18 @@ class Processes:
         os.close(self._lock)
 
     def ready(self) -> None:
-        """Note that this process does what it was started for."""
+        """Record that this process is in service."""
         write_whole(self.folder / "ready", str(os.getpid()))
 
     def start(
         self, name: str, command: Sequence[str | Path], environment: Mapping[str, str]
     ) -> None:
-        """Start a process, and whatever it starts, in a session of its own; one of the same name is ended.
+        """Start a process in a new session; an earlier one of the same name is ended first.
 
         Args:
-            name: its name, by which its log is called.
+            name: its name, also that of its log.
             command: the program and its arguments.
-            environment: its variables.
+            environment: its environment variables.
         """
         if name in self._started:
             self.stop(name)
@@ -132,7 +132,7 @@ class Processes:
         return self._started[name].poll()
 
     def stop(self, name: str) -> None:
-        """End a process and whatever it started, some of it in sessions of its own; all is gone then."""
+        """End a process and all its descendants, including those in other sessions."""
         process = self._started[name]
         family = _family(process.pid)
         process.terminate()
@@ -164,7 +164,7 @@ class Processes:
 
 
 def running(folder: Path) -> int | None:
-    """Number of the process to be told to stop, if the folder's processes run."""
+    """Return the number of the process to signal for a stop, if the folder's processes run."""
     owner = _owner(folder)
     return None if owner is None else owner.pid
 
@@ -182,17 +182,17 @@ def held(folder: Path) -> bool:
 
 
 def end(folder: Path, *, say: Callable[[str], None] = lambda line: None) -> bool:
-    """Have the folder's processes stop, and wait until all that they started is gone.
+    """Stop the folder's processes, and wait until they and their child processes have ended.
 
     Args:
-        folder: theirs.
-        say: is told the process that is waited for.
+        folder: the folder of the processes.
+        say: called with a line that names the process to wait for.
 
     Returns:
-        Whether there were any.
+        True if there were any.
 
     Raises:
-        RunFailed: one does not.
+        RunFailed: a process does not end.
     """
     if not held(folder):
         return False
@@ -208,7 +208,7 @@ def end(folder: Path, *, say: Callable[[str], None] = lambda line: None) -> bool
 
 
 def end_rest(folder: Path) -> None:
-    """Kill what is left of processes whose first one was killed."""
+    """Kill the remaining processes after their first one was killed."""
     left = [one for one in _noted(folder) if one is not None and one.pid != os.getpid()]
     family = [child for one in left for child in _family(one.pid)]
     for one in left:
@@ -257,20 +257,20 @@ def detached(command: Sequence[str], folder: Path, log: Path) -> int:
 
 
 def environment(home: Path, **more: str) -> dict[str, str]:
-    """Our variables, Flower's commands and a home for it among them; nothing is reported to anyone."""
+    """Return our environment with Flower's commands, a home for Flower, and Flower's telemetry disabled."""
     home.mkdir(parents=True, exist_ok=True)
     path = f"{BIN}{os.pathsep}{os.environ.get('PATH', '')}"
     return {**os.environ, **_SETTINGS, "FLWR_HOME": str(home), "PATH": path, **more}
 
 
 def _owner(folder: Path) -> psutil.Process | None:
-    """The process to be told to stop, if the folder's processes run."""
+    """Return the process to signal for a stop, if the folder's processes run."""
     noted = _noted(folder)
     return noted[0] if noted and held(folder) else None
 
 
 def _noted(folder: Path) -> list[psutil.Process | None]:
-    """The processes that were noted in a folder; ``None`` for those that live no more."""
+    """Read the processes recorded in a folder; ``None`` for those already ended."""
     try:
         found: Any = json.loads((folder / "processes.json").read_text(encoding="utf-8"))
         return [_process(int(pid), float(birth)) for pid, birth in found]
@@ -279,7 +279,7 @@ def _noted(folder: Path) -> list[psutil.Process | None]:
 
 
 def _ready(folder: Path) -> int | None:
-    """The number of the process that said that it is ready."""
+    """Return the number of the process that reported to be ready; ``None`` if there is none."""
     try:
         return int((folder / "ready").read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -287,7 +287,7 @@ def _ready(folder: Path) -> int | None:
 
 
 def _process(pid: int, birth: float) -> psutil.Process | None:
-    """The process of a number, if it is the one that was born then: the number may be another's by now."""
+    """Return the process with this number and start time; a number may be reused by another process."""
     with suppress(psutil.NoSuchProcess):
         found = psutil.Process(pid)
         if abs(_birth(found) - birth) < _SAME and _lives(found):
@@ -309,7 +309,7 @@ def _lives(process: psutil.Process) -> bool:
 
 
 def _family(pid: int) -> list[psutil.Process]:
-    """The processes that one has started and those that they have, in any session."""
+    """List all descendants of a process, in any session."""
     try:
         return list(psutil.Process(pid).children(recursive=True))
     except psutil.NoSuchProcess:
@@ -331,7 +331,7 @@ def _kill(family: Sequence[psutil.Process]) -> None:
 
 
 def _taken(handle: int) -> bool:
-    """Take the lock of a file, if nobody holds it."""
+    """Try to lock a file; return false if another process holds the lock."""
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -347,7 +347,7 @@ def _until(true: Callable[[], bool], seconds: float) -> None:
 
 
 def free_port() -> int:
-    """A port of the loopback device that nobody listens on now."""
+    """Return a currently free port of the loopback device."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])

@@ -46,11 +46,11 @@ _TAIL = 16_384
 
 
 class Nodes:
-    """States of the parties' nodes as they were when the SuperLink was last asked, which takes seconds.
+    """Cached states of the parties' nodes; a query of the SuperLink takes seconds.
 
     Args:
-        ask: gives them.
-        every: seconds after which it is asked again, in a thread of its own.
+        ask: queries the states.
+        every: seconds after which the query is repeated, in a separate thread.
     """
 
     def __init__(self, ask: Any = connected, *, every: float = ASKED_EVERY) -> None:
@@ -59,7 +59,7 @@ class Nodes:
         self.states: Mapping[str, str] = {}
 
     def __call__(self, home: Path) -> Mapping[str, str]:
-        """Give the states; they are asked for anew, for the next time, where they are old."""
+        """Return the latest states; start a query for the next call if they are old."""
         if time.monotonic() >= self._next:
             self._next = time.monotonic() + self._every
             Thread(target=self._update, args=(home,), name="nodes", daemon=True).start()
@@ -75,10 +75,10 @@ class PartyRow:
 
     Attributes:
         status: its status.
-        state: a word for its part: joined, asked now, late, left out, excluded, not joined, or
-            waited for.
-        why: why it is left out, is excluded or has not joined; else empty.
-        value: the metric that counts, last measured; ``None`` where it was not.
+        state: its state in words: ``"joined"``, ``"asked now"``, ``"late"``, ``"left out"``, ``"excluded"``,
+            ``"not joined"`` or ``"waited for"``.
+        why: reason why it is left out, is excluded or has not joined; else empty.
+        value: last value of the main metric; ``None`` if it was not measured.
     """
 
     status: PartyStatus
@@ -89,24 +89,24 @@ class PartyRow:
 
 @dataclass(frozen=True)
 class Facts:
-    """Facts from a ledger beside the status.
+    """Facts from a ledger, in addition to the status.
 
     Attributes:
-        metric: name of the metric that counts; empty where nothing was measured.
+        metric: name of the main metric; empty if no metric was measured.
         values: party to rounds and the metric after each.
         means: rounds and the parties' mean after each.
-        compared: means after the first and the last round that were measured, of the parties that were
-            measured after both, and how many these are; ``None`` where there are none.
+        compared: means after the first and the last measured round, over the parties with a value for both,
+            and the number of these parties; ``None`` if there are none.
         trust: class to party to its mean weight, in the round ``trusted``.
-        trusted: the round of that; -1 where there is none.
-        excluded: party to the reason for which it has not joined.
-        unheard: party to the note with which the teacher of the last round leaves its answers out.
+        trusted: the round of ``trust``; -1 if there is none.
+        excluded: party to the reason why it has not joined.
+        unheard: party to the note with which the teacher of the last round excluded its answers.
         rounds: round to its end in seconds from the start.
-        answered: round to the number of parties that answered in it.
-        failures: rounds, parties, tasks, kinds and reasons of messages that did not go well, the last first.
-        guarantees: what is promised of privacy, in sentences.
-        remarks: rounds, first and last, and texts of the rule's and the run's remarks, the last first.
-        down: bytes that were sent to parties.
+        answered: round to the number of parties with an answer in it.
+        failures: rounds, parties, tasks, kinds and reasons of failed messages, the last first.
+        guarantees: privacy guarantees, in sentences.
+        remarks: first and last round and text of the remarks of the rule and of the run, the last first.
+        down: bytes sent to parties.
     """
 
     metric: str = ""
@@ -143,7 +143,7 @@ class CoordinatorPage:
         self._nodes = Nodes() if nodes is None else nodes
 
     def changed(self) -> Hashable:
-        """Return the times and sizes of the files that are read, and what else the page depends on."""
+        """Return the times and sizes of the page's files, and all other values on which the page depends."""
         run = self.folder / "run"
         if (pid := running(run / "flower")) is not None:
             self._nodes(run / "flower")
@@ -183,7 +183,13 @@ _FILES = (LEDGER, f"{LEDGER}-wal", STORED, OUTCOME, STAGE, "log", "flower/proces
 
 
 def read_facts(path: Path) -> Facts:
-    """Read what the page shows beside the status from a ledger.
+    """Read the facts of the page from a ledger, in addition to the status.
+
+    Args:
+        path: the ledger's file.
+
+    Returns:
+        The facts.
 
     Raises:
         RunFailed: the ledger is damaged.
@@ -252,7 +258,7 @@ def _is_promise(text: str) -> bool:
 
 
 def _means(values: Mapping[str, list[tuple[int, float]]]) -> list[tuple[int, float]]:
-    """Rounds and the mean of all parties that were measured after each."""
+    """Compute the mean over the measured parties, for each round."""
     by_round: dict[int, list[float]] = defaultdict(list)
     for line in values.values():
         for round, value in line:
@@ -263,7 +269,7 @@ def _means(values: Mapping[str, list[tuple[int, float]]]) -> list[tuple[int, flo
 def _compared(
     values: Mapping[str, list[tuple[int, float]]], first: int, last: int
 ) -> tuple[float, float, int] | None:
-    """Means after two rounds of the parties that were measured after both, and how many these are."""
+    """Compute the means after two rounds over the parties with a value for both, and count these parties."""
     both = [line for line in map(dict, values.values()) if first in line and last in line]
     if not both:
         return None
@@ -272,12 +278,15 @@ def _compared(
 
 
 def party_rows(status: Status, facts: Facts, now: Mapping[str, Any]) -> list[PartyRow]:
-    """Say of every party how it stands.
+    """Describe the current state of every party.
 
     Args:
-        status: of the coordinator.
-        facts: from its ledger.
-        now: what is asked at this moment; empty where nothing is.
+        status: status of the coordinator.
+        facts: facts from its ledger.
+        now: the current request; empty if there is none.
+
+    Returns:
+        One row for each party, in the order of the status.
     """
     rows = []
     for one in status.parties:

@@ -12,11 +12,11 @@ class Sample:
     """One figure.
 
     Attributes:
-        name: of the family, ``consilience_`` before it; counters without ``_total``.
+        name: name of the family, without the prefix ``consilience_``; counters without ``_total``.
         value: the figure.
         help: one sentence on the family.
-        counter: whether it only grows while a run goes on.
-        labels: names and values that tell it from others of the family.
+        counter: true if the value can only grow during a run.
+        labels: names and values that distinguish it from others of the family.
     """
 
     name: str

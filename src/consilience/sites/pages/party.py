@@ -1,4 +1,4 @@
-"""A party's live page: what was asked of it, what left, what was refused, its budget, and its model."""
+"""A party's live page: requests, answers, refusals, privacy budget, and model."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ _LOSSES = "alone", "taught", "as it predicts now"
 
 @dataclass(frozen=True)
 class Answers:
-    """Lines of an audit log, counted.
+    """Counts of the lines of an audit log.
 
     Attributes:
         last: the last lines, the last first.
-        refused: the last lines that said no, the last first.
-        left: rows of tasks, times and bytes, of what left.
-        faults: where the log's chain is broken.
+        refused: the last lines with a refusal, the last first.
+        left: rows of tasks, number of answers, and their bytes.
+        faults: descriptions of the places at which the log's chain is broken.
     """
 
     last: Sequence[Mapping[str, Any]]
@@ -65,7 +65,7 @@ class PartyPage:
         self.title = f"{party_status(path)['party']}: party"
 
     def changed(self) -> Hashable:
-        """Return the times and sizes of the files that are read, and what else the page depends on."""
+        """Return the times and sizes of the page's files, and all other values on which the page depends."""
         state, flower = self._state, folder_of(self._state)
         files = [self._path, *(state / name for name in ("current", AUDIT)), flower / "trouble"]
         ledger = state / FOLDER
@@ -102,7 +102,7 @@ class PartyPage:
         return View(main, tuple(_samples(status, answers, choices)))
 
     def _budget(self) -> tuple[Mapping[str, Any] | None, str]:
-        """The party's spending of its budget; or the reason why it cannot be said."""
+        """Return the party's spending of its budget, or the reason why it is not available."""
         if self._path == self._state:
             return None, "Start the page with party.toml to see it: the limits stand there."
         try:
@@ -113,7 +113,7 @@ class PartyPage:
 
 
 def answers_of(log: Log) -> Answers:
-    """Count the lines of an audit log by what was asked."""
+    """Count the lines of an audit log by the tasks of the request."""
     blank = {"time": "", "round": None, "status": "", "detail": "", "bytes": 0}
     lines = [{**blank, **line} for line in log.entries if "tasks" in line]
     refused = [line for line in lines if line["status"] in REFUSALS]

@@ -1,8 +1,9 @@
-"""Server of one live page on this machine alone: the page, its events, and its figures for Prometheus.
+"""Server of one live page for this machine only: the page, its events, and its figures for Prometheus.
 
-A page reads a folder, and nothing can be changed through it. It is for the browser of the person who started
-it: only the loopback device is listened at, only ``GET`` is answered, and only for the names of that device,
-so that no other site's script can read it, not even one whose own name suddenly leads here (DNS rebinding).
+A page is read-only: it shows a folder, and the folder cannot be changed through it. It is for the browser of
+the user who started it. The server listens only on the loopback device, answers only ``GET``, and accepts
+only the names of this device. Scripts of other sites therefore cannot read the page, not even if their
+domain name suddenly resolves to this machine (DNS rebinding).
 """
 
 from __future__ import annotations
@@ -84,7 +85,7 @@ class Page(Protocol):
         """Its title."""
 
     def changed(self) -> Hashable:
-        """Return a value that is another one when what it shows may be another; cheap."""
+        """Return a value that differs whenever the view may differ; fast."""
 
     def read(self) -> View:
         """Read the folder.
@@ -103,7 +104,7 @@ class _Seen:
 
 
 class _Latest:
-    """The latest view of a page, read anew when something has changed, for all that ask."""
+    """The latest view of a page for all its readers, read again after a change."""
 
     def __init__(self, page: Page) -> None:
         self._page = page
@@ -113,7 +114,7 @@ class _Latest:
         self._seen = _Seen("", b"")
 
     def seen(self) -> _Seen:
-        """Look, unless that was just done."""
+        """Return the latest view; look for changes at most once per :data:`LOOK` seconds."""
         with self._lock:
             if time.monotonic() - self._looked >= LOOK:
                 self._look()
@@ -247,12 +248,12 @@ def refused(method: str, headers: dict[str, list[str]]) -> tuple[int, str] | Non
 
 
 def serve(page: Page, port: int, *, say: Callable[[str], None] = lambda line: None) -> None:
-    """Serve a page until this process is told to stop.
+    """Serve a page until this process receives a signal to stop.
 
     Args:
         page: the page.
-        port: of the loopback device; 0 for any that is free.
-        say: is told the address.
+        port: port of the loopback device; 0 for any free one.
+        say: called with a line that contains the address.
 
     Raises:
         InvalidInput: the port is taken.

@@ -1,10 +1,12 @@
-"""Audit log of a party, a line for each answer: written before it leaves, and sealed by the line after it.
+"""Audit log of a party: one line for each answer, written before the answer is sent.
 
-Every line is one JSON object with ``before``, the SHA-256 of the line before; whoever changes, removes or
-inserts a line breaks the chain. A line is announced in a file beside the log before it is added: one that is
-cut from the end, or that a power cut kept from being added, is added when the log is next opened. Where more
-is missing the log is not taken up. A party's state, too, names the line that it was written after.
-Against someone who may write to all three, keep a copy of the last digest elsewhere.
+Every line is one JSON object. Its key ``before`` is the SHA-256 of the previous line, so that changing,
+removing or inserting a line breaks the chain. Each line is first announced: it is written to a second file
+next to the log, ``audit.next``. If a line is then cut from the end of the log, or a power failure prevented
+its append, it is appended when the log is next opened. If more lines are missing, opening the log fails.
+The party's state also contains the digest of the last line at the time when the state was written.
+An attacker with write access to all three files can rewrite the log: keep a copy of the last digest
+elsewhere.
 """
 
 from __future__ import annotations
@@ -38,18 +40,19 @@ _MISSING = "lines are missing"
 
 
 class AuditLog:
-    """Audit log of one party, to add to.
+    """Append-only audit log of one party.
 
-    If the last line is torn, because the power failed while it was written or the disk was full, a line that
-    says so is added; what there is of the torn one stays. One that was announced and is not there is added.
+    If the last line is torn, because of a power failure or a full disk during the write, the torn bytes stay
+    and a line that records their number and digest is added after them. An announced line is appended if the
+    log lacks it.
 
     Args:
-        path: the file; made with the first line.
-        written_after: the SHA-256 of a line that must be there, as a party's state names it.
-        tail: bytes from the end in which the last whole line is looked for first.
+        path: the file; created with the first line.
+        written_after: SHA-256 of a line that the log must contain, as recorded in the party's state.
+        tail: number of bytes from the end in which the last whole line is searched for first.
 
     Raises:
-        RunFailed: it cannot be read or written, or lines are missing that were there.
+        RunFailed: the log cannot be read or written, or lines are missing.
     """
 
     def __init__(
@@ -68,7 +71,7 @@ class AuditLog:
             self._write(b"", announced)
 
     def _announced(self, written_after: str | None) -> Mapping[str, Any] | None:
-        """The line that was announced, where it is not in the log, and follows its last one."""
+        """Return the announced line if the log lacks it and it follows the log's last line; else ``None``."""
         if self._ends_with({written_after, _digest(_content(_next(self.path))[:-1])} - {None}):
             return None
         log = read_log(self.path, written_after=written_after)
@@ -91,7 +94,7 @@ class AuditLog:
         self._write(b"", entry)
 
     def _mend(self) -> None:
-        """Add a line that says how many bytes before it are torn."""
+        """Add a line that records the number and the digest of the torn bytes before it."""
         torn = self._torn + _TORN
         what = f"the {len(torn)} bytes before this line are torn: the power failed, or the disk was full"
         self._write(_TORN, {"status": "mended", "detail": what, "torn": _digest(torn)})
@@ -131,7 +134,7 @@ class AuditLog:
         return lines <= {BEGINNING, *(_digest(line[:-1]) for line in ending)}
 
     def _look(self) -> None:
-        """Find the last whole line, and what is torn after it."""
+        """Find the last whole line and the torn bytes after it."""
         try:
             if not self.path.exists():
                 return
@@ -151,16 +154,16 @@ class AuditLog:
 
 @dataclass(frozen=True)
 class Log:
-    """Contents of an audit log, and the faults of its chain.
+    """Contents of an audit log and the faults of its chain.
 
     Attributes:
         entries: its lines, in order.
-        faults: where the chain is broken; empty where it is whole.
-        notes: lines that were torn or are still to be added, which a power cut explains.
+        faults: descriptions of the places at which the chain is broken; empty if it is whole.
+        notes: torn lines and a line still to be appended, both possible effects of a power failure.
         head: the SHA-256 of the last line.
-        sealed: the last line that another one seals before the chain is broken, and with it those before; 0
-            where there is none. Where the chain is whole, the last.
-        announced: the last line, where it is still to be added.
+        sealed: number of the last line whose digest is in a later line, before the chain breaks; this
+            protects all lines before it as well. The last line if the chain is whole, 0 if there is none.
+        announced: the last line, if it is still to be appended; ``None`` otherwise.
     """
 
     entries: tuple[Mapping[str, Any], ...]
@@ -229,7 +232,7 @@ def contents(messages: Sequence[object]) -> list[dict[str, Any]]:
 
 
 def _parts(name: str, value: object) -> Iterator[dict[str, Any]]:
-    """Contents of one field and all that is nested in it."""
+    """Yield the contents of one field and of all fields nested in it."""
     if isinstance(value, np.ndarray):
         yield {"name": name, "type": str(value.dtype), "shape": list(value.shape)}
     elif REGISTRY.get(type(value).__name__) is type(value):
@@ -248,7 +251,7 @@ def _parts(name: str, value: object) -> Iterator[dict[str, Any]]:
 
 
 def _ending(tail: bytes) -> tuple[str, bytes] | None:
-    """The digest of the last whole line and what comes after it; ``None`` where there is no such line."""
+    """Return the digest of the last whole line and the bytes after it; ``None`` without a whole line."""
     after = b""
     for line in reversed(tail.splitlines(keepends=True)):
         if _entry(line) is not None:
@@ -258,7 +261,7 @@ def _ending(tail: bytes) -> tuple[str, bytes] | None:
 
 
 def _entry(line: bytes) -> dict[str, Any] | None:
-    """A whole line as data; ``None`` for what is none."""
+    """Parse one line; ``None`` if it is not a whole line of an audit log."""
     if not line.endswith(b"\n"):
         return None
     try:
@@ -274,7 +277,7 @@ _KINDS = {
 
 
 def _is_line(entry: Mapping[str, Any]) -> bool:
-    """Tell whether the parts of a line that are there are of the kind that a party writes."""
+    """Return true if every known key of a line has a value of the type that a party writes."""
     kinds = all(isinstance(entry[key], kind) for key, kind in _KINDS.items() if key in entry)
     return (
         isinstance(entry.get("before"), str) and kinds and all(map(_is_part, entry.get("left", ())))
@@ -290,7 +293,7 @@ def _is_part(part: object) -> bool:
 
 
 def _content(path: Path, most: int | None = None) -> bytes:
-    """The file, or as many of its last bytes; nothing where it is not there."""
+    """Read the file, or at most its last ``most`` bytes; empty if the file does not exist."""
     try:
         with path.open("rb") as file:
             if most is not None:

@@ -1,7 +1,7 @@
 """Configuration of a party, ``party.toml``: its name, its data, its model and its limits.
 
-name = "north"                        # the federation knows the party by it
-public = "public.csv"                 # the rows that every party has; without it the coordinator sends them
+name = "north"                        # name of the party in the federation
+public = "public.csv"                 # the public rows; without this line the coordinator sends them
 state = "state"                       # the folder of its model, its memory and its audit log
 
 [data]
@@ -12,7 +12,7 @@ target = "ill"
 name = "random-forest"                # consilience list learners, "package.module:name" or "file.py:name"
 
 [limits]
-allow = ["predictions"]               # kinds of what may be asked of it
+allow = ["predictions"]               # kinds of requests that the party answers
 rounds = 200
 
 File names are relative to the file itself.
@@ -75,8 +75,9 @@ class ModelSpec(Open):
     """A model by name, import path, or ``"file.py:name"``; other keys are its parameters.
 
     Attributes:
-        name: of the preset, the class, or the function that makes it.
-        sends_rows: where models are exchanged, whether it may be sent though it holds rows it was trained on.
+        name: name of the preset, the class, or the function that makes the model.
+        sends_rows: allow a model that contains its training rows to be sent, in protocols that exchange
+            models; default false.
     """
 
     name: str
@@ -84,12 +85,12 @@ class ModelSpec(Open):
 
 
 class ConnectionSpec(Section):
-    """Address of the coordinator, and the files by which each side knows the other.
+    """Address of the coordinator, and the files with which each side authenticates the other.
 
     Attributes:
         address: ``"HOST:PORT"``.
-        certificate: the certificate of its authority, ``ca.pem``, which it gives to every party.
-        key: the party's private key; the coordinator knows the public one.
+        certificate: certificate of the coordinator's authority, ``ca.pem``, which every party receives.
+        key: the party's private key; the coordinator has the public key.
     """
 
     address: Address
@@ -101,19 +102,20 @@ class PartySpec(Section):
     """A whole ``party.toml``.
 
     Attributes:
-        name: of the party, unique in the federation.
-        public: the file of public rows; ``None`` where the coordinator sends them, or models are exchanged;
-            needed with ``limits.epsilon``.
-        state: the folder of its state and its audit log; one party each.
-        purpose: rows that its predictions are for: ``"own"`` or ``"everyone"``'s; ``"taught"`` takes the
-            taught model as it is.
-        trusts: packages whose models it accepts from others, where models are exchanged.
-        threads: numerical threads while it works.
+        name: name of the party, unique in the federation.
+        public: file of public rows; ``None`` if the coordinator sends them or if models are exchanged;
+            required with ``limits.epsilon``.
+        state: folder of the party's state and audit log; each party needs a separate folder.
+        purpose: rows for which the party wants to predict, ``"own"`` or ``"everyone"``; with ``"taught"`` the
+            party uses the distilled model without mixing.
+        trusts: packages whose classes the party accepts in models from other parties.
+        threads: number of threads for numerical work.
         outcome: survival, quantiles of a number or several labels, the same at all parties; ``None`` for
             classes and values.
-        coordinator: where the coordinator is; ``None`` for other transports than ``consilience party start``.
-        roster: public keys of the other parties, by which it checks their keys of secure sums; ``None`` where
-            it takes the coordinator's word for them.
+        coordinator: connection to the coordinator; ``None`` for transports other than
+            ``consilience party start``.
+        roster: public keys of the other parties, used to verify their keys for secure sums; with ``None`` the
+            party trusts the keys that the coordinator sends.
     """
 
     name: Name = Field(min_length=1, max_length=100)
@@ -158,12 +160,12 @@ class PartySpec(Section):
 
     @property
     def labelled(self) -> bool:
-        """Tell whether it has labelled rows of its own."""
+        """Return true if the party has a file of labelled rows."""
         return self.data.path is not None and self.data.labels
 
     @contextmanager
     def located(self) -> Iterator[None]:
-        """Name the file that was read in the errors of this block."""
+        """Add the name of the configuration file to errors raised in this block."""
         try:
             yield
         except ConsilienceError as error:
@@ -181,7 +183,7 @@ class PartySpec(Section):
             return self._party()
 
     def _party(self, *, discreet: bool = False) -> Party:
-        """The party; a ``discreet`` one tells a coordinator, who reads its errors, not what its rows hold."""
+        """Make the party; with ``discreet``, its errors do not reveal the contents of its rows."""
         try:
             party, public = self._with_public(discreet=discreet)
         except InvalidInput as error:
@@ -290,10 +292,13 @@ class PartySpec(Section):
         )
 
     def kept(self) -> Kept:
-        """The model that the party holds after the last round that it took part in.
+        """Load the model that the party holds after its last round.
+
+        Returns:
+            The model with its schema, the shape of one row, and renames and units of the columns.
 
         Raises:
-            InvalidInput: it has none yet, or its data cannot be used.
+            InvalidInput: the party has no trained model yet, or its data cannot be used.
             RunFailed: its state is damaged, or another process works on it.
         """
         session = read_session(self.state)
@@ -387,7 +392,7 @@ def state_of(path: Path) -> Path:
 
 
 def _without_rows(limits: Limits) -> Limits:
-    """Limits of a party without labelled rows: asked how densely these lie, it may say that none do."""
+    """Return the limits of a party without labelled rows, which always allow density-ratio requests."""
     return limits.model_copy(update={"density_ratios": limits.density_ratios or Coarseness()})
 
 

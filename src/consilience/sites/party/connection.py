@@ -32,15 +32,15 @@ FORGOTTEN = 75.0
 
 
 def dial(connection: ConnectionSpec, *, say: Callable[[str], None], pause: float = PAUSE) -> None:
-    """Dial until the coordinator answers and is who it should be.
+    """Connect repeatedly until the coordinator answers with the expected certificate.
 
     Args:
-        connection: whom to dial.
-        say: is told, once, why it does not answer.
-        pause: seconds before it is dialled again.
+        connection: address and certificate of the coordinator.
+        say: called once for each new reason why the coordinator does not answer.
+        pause: seconds between two attempts.
 
     Raises:
-        RunFailed: somebody else answers, or it shows another certificate.
+        RunFailed: another server answers, or the certificate is not the expected one.
     """
     host, _, port = connection.address.rpartition(":")
     context = ssl.create_default_context(cafile=connection.certificate)

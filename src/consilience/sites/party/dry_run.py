@@ -41,25 +41,27 @@ class DryRunReport:
     """Findings of a dry run.
 
     Attributes:
-        name: of the party.
-        rows: how many it has, without those to measure on.
-        test_rows: how many are to measure on.
-        inputs: the shape of one row.
-        classes: class to its rows, by the federation's names; empty for regression.
-        public_rows: how many it has a file of.
-        public: their digest; the coordinator's must be the same.
-        public_from: where they come from: ``"file"``, ``"coordinator"`` where there is no file and the limits
-            let it send them (own rows stood in for them then), or ``"none"``.
-        public_bytes: how large they may be that it takes; ``None`` for no limit.
-        kept: digests of those that a coordinator has sent before.
-        shared_rows: how many of its rows are among those of the file, and are left out for that.
-        model: its name.
-        soft_targets: how it takes soft targets.
-        answer_bytes: of its predictions on all public rows, the largest thing that leaves with them.
-        leaves: task to the type of reply that may leave with it under the limits.
-        seconds: what a round takes, part by part, if time grows with the rows; tried on :data:`MOST_ROWS`.
-        rounds: in how many it takes part at most; ``None`` for no limit.
-        warnings: limits that are laxer than they usually are, and the danger of each.
+        name: name of the party.
+        rows: number of its rows, without the test rows.
+        test_rows: number of test rows.
+        inputs: shape of one row.
+        classes: number of rows of each class, by the federation's class names; empty for regression.
+        public_rows: number of public rows in the party's file.
+        public: digest of the public rows, which must be equal to the coordinator's.
+        public_from: source of the public rows: ``"file"``, ``"coordinator"`` if there is no file and the
+            limits allow the coordinator to send them (own rows stood in for them in the dry run), or
+            ``"none"``.
+        public_bytes: largest accepted size of sent public rows, in bytes; ``None`` for no limit.
+        kept: digests of public rows received from a coordinator earlier.
+        shared_rows: number of private rows excluded because the public file also contains them.
+        model: name of the model.
+        soft_targets: method by which the model learns from soft targets.
+        answer_bytes: size of its predictions on all public rows, the largest reply of this kind.
+        leaves: task to the type of reply that the limits allow.
+        seconds: estimated seconds of each part of a round, assuming that time grows linearly with the rows;
+            measured on :data:`MOST_ROWS` rows.
+        rounds: maximum number of rounds; ``None`` for no limit.
+        warnings: limits laxer than the defaults, each with its risk, and further warnings about the rows.
     """
 
     name: str
@@ -83,14 +85,20 @@ class DryRunReport:
 
 
 def try_out(spec: PartySpec) -> DryRunReport:
-    """Make the party, and have a small copy of it answer a round's questions in a throw-away folder.
+    """Make the party, and have a small copy of it answer the requests of one round in a temporary folder.
 
-    Where the coordinator is to send the public rows, own rows take their place, in memory alone: what can be
-    known without them is tried, and whether they look like the party's own is seen when they come.
+    If the coordinator will send the public rows, own rows stand in for them, in memory only. Whether the real
+    public rows match the party's columns is checked only when they arrive.
+
+    Args:
+        spec: configuration of the party.
+
+    Returns:
+        The findings.
 
     Raises:
-        InvalidInput: something does not go together; nothing has been trained on all rows by then.
-        RunFailed: the model failed on the rows it was tried with, or the state cannot be written.
+        InvalidInput: parts of the configuration do not fit together; no model was trained on all rows.
+        RunFailed: the model failed on the small copy, or the state cannot be written.
     """
     party = join_alone(spec)
     assert party.public is not None
@@ -132,12 +140,18 @@ def try_out(spec: PartySpec) -> DryRunReport:
 
 
 def join_alone(spec: PartySpec) -> Party:
-    """Make the party and have it join with nobody else, as its data and model must allow.
+    """Make the party and have it join a federation without other parties, to check data and model.
 
-    Without a file of public rows it joins without any.
+    If the party has no file of public rows, it joins with an empty set.
+
+    Args:
+        spec: configuration of the party.
+
+    Returns:
+        The party, after it has joined.
 
     Raises:
-        InvalidInput: something does not go together.
+        InvalidInput: parts of the configuration do not fit together.
         RunFailed: its state could not be written, is damaged, or has another format;
             or its privacy ledger was changed, cut or set back.
     """
@@ -154,7 +168,7 @@ def join_alone(spec: PartySpec) -> Party:
 
 
 def lax_limits(limits: Limits) -> tuple[str, ...]:
-    """Warnings of limits that are laxer than they usually are, one sentence each, with its danger."""
+    """List all limits laxer than the defaults, one sentence each, with the risk."""
     usual, (low, high) = Limits(), limits.quantile
     model = "what your model says of the public rows"
     lax = {
@@ -212,7 +226,7 @@ def _written(value: object) -> str:
 
 
 def _asked(party: Party, threads: int) -> dict[str, float]:
-    """Ask a party all that a round asks it; returns the seconds that each task took, by name."""
+    """Send a party all requests of one round; return the seconds that each task took, by task name."""
     agreed, kind = _agreed(party), _kind_of(party)
     taken: dict[str, float] = {}
     with (
@@ -267,7 +281,7 @@ def _seconds(taken: Mapping[str, float], small: Party, party: Party) -> dict[str
 
 
 def _rows_by_class(party: Party) -> dict[str, int]:
-    """Rows of each class; of an outcome of each kind that it tells apart, such as censored rows."""
+    """Count the rows of each class, or of each stratum of another outcome, such as censored rows."""
     if party.rows.outcome is None or not party.rows.labelled:
         return {name: int((party.rows.y == name).sum()) for name in party.rows.classes}
     kinds, counts = np.unique(party.rows.outcome.strata(party.rows.y), return_counts=True)

@@ -21,18 +21,21 @@ _LEAST = 16
 def join(
     file: Path, folder: Path | None, *, fingerprint: str | None = None
 ) -> tuple[Invitation, str]:
-    """Make what a party needs to take part, and return the invitation and the line that answers it.
+    """Create the files with which a party joins a federation, from an invitation.
 
-    A ``party.toml`` is written with the address filled in; where there is one it must be the same party's,
-    and say the same address. The key stays where it is made, or is as long as it is there.
+    A ``party.toml`` is written with the address filled in. An existing one must name the same party and the
+    same address. An existing private key is kept, and the key never leaves the folder.
 
     Args:
         file: the invitation.
-        folder: of the party; made if need be. ``None`` for one of its name.
-        fingerprint: as the coordinator read it aloud; ``None`` where nobody did.
+        folder: the party's folder, created if needed; ``None`` for a folder named after the party.
+        fingerprint: fingerprint of the invitation as the coordinator read it aloud; ``None`` skips the check.
+
+    Returns:
+        The invitation, and the line with the public key to send back to the coordinator.
 
     Raises:
-        InvalidInput: the invitation was changed, counts no more, or is not for this party.
+        InvalidInput: the invitation was changed, has expired, or is for another party.
         RunFailed: the folder cannot be written.
         MissingExtra: cryptography is not installed.
     """
@@ -74,7 +77,7 @@ def join(
 
 
 def _check_fingerprint(invitation: Invitation, given: str) -> None:
-    """Raise ``InvalidInput`` unless what was read aloud is the beginning of the fingerprint."""
+    """Raise ``InvalidInput`` unless the given digits are the beginning of the invitation's fingerprint."""
     digits = re.sub(r"[\s:-]", "", given).lower()
     if len(digits) < _LEAST:
         raise InvalidInput(
@@ -91,7 +94,7 @@ def _check_fingerprint(invitation: Invitation, given: str) -> None:
 
 
 def _filled_in(invitation: Invitation) -> str:
-    """A configuration with all that the invitation says."""
+    """Return a configuration with the name, federation and address of the invitation filled in."""
     text = TEMPLATE.replace('"my-site"', json.dumps(invitation.party))
     text = re.sub(
         r'(?m)^# federation = ".*?"',

@@ -1,4 +1,4 @@
-"""Limits of a party on what it can be asked, whatever a coordinator asks for."""
+"""Limits of a party on the requests it answers, independent of the coordinator's settings."""
 
 from __future__ import annotations
 
@@ -61,60 +61,61 @@ _REFUSED_SETS = 10
 
 
 class Limits(PrivacyLimits):
-    """Limits of a party on what it can be asked; a request beyond them is refused before anything runs.
+    """Limits of a party on the requests it answers; other requests are refused before any task runs.
 
-    Those of privacy are in :class:`.PrivacyLimits`.
+    The limits on privacy are in :class:`.PrivacyLimits`.
 
     Attributes:
-        allow: of :data:`GROUPS`, or names of tasks.
-        rounds: how many rounds the party takes part in, in all its life, with round 0 and those of runs that
-            were started anew; ``None`` for no limit.
-        requests: how many requests it answers in a round, those that fail among them; one that comes again
-            after its answer was lost does not count; ``None`` for no limit, and then a coordinator can ask
-            for everything in one round. From one round to the next it joins, or goes back to an earlier
-            round, as often.
-        protocols: of the protocols that have tasks of their own, the ones whose tasks are taken; ``None`` for
-            all that ``allow`` covers.
-        federation: the only federation it takes part in, by the name that the transport gives; ``None`` for
-            any.
-        classes: how many classes a coordinator may have it tell apart, its own among them: what its models
-            and answers cost grows with them. ``None`` for no limit.
-        public_bytes: bytes of memory that public rows may take which a coordinator sends to a party without a
-            file of them (:attr:`~consilience.core.tasks.lifecycle.TakePublic.unpacked`); those of two
-            federations may be on the disk at once. 0 for none, as always with ``epsilon``; ``None`` for no
-            limit.
-        public_sets: number of sets of sent rows that it takes in all its life. The difference of two models
-            reveals whether a record is private, if one set contains the record and the other does not. A set
-            that comes again does not count. Ten further sets may be refused. ``None`` for no limit.
-        density_ratios: how coarsely it says how densely its rows of each class lie
-            (:class:`~consilience.core.tasks.scores.CompareCoarsely`); ``None`` for not at all. ``"exact"`` is
-            for simulations, where parties trust whoever asks: they answer whatever rows can be rebuilt from
-            (:data:`~consilience.core.tasks.base.Exposure`), such as exact ratios
-            (:class:`~consilience.core.tasks.scores.ComparePublic`). No file may say it.
-        quantile: from where to where the share of its own rows may lie that a coordinator has it take for
-            foreign (:class:`~consilience.methods.comparison_rules.tasks.SelectPublic`).
-        regularization: the least λ that a coordinator may choose for certainties
+        allow: groups of tasks, from :data:`GROUPS`, or names of tasks.
+        rounds: maximum number of rounds over the party's lifetime, including round 0 and the rounds of
+            restarted runs; ``None`` for no limit.
+        requests: maximum number of requests that the party answers in a round, including failed ones. A
+            request repeated because its answer was lost does not count. The same number limits how often the
+            party joins, or goes back to an earlier round, between two rounds. With ``None`` there is no
+            limit, and a coordinator can send all requests in one round.
+        protocols: protocols whose special tasks are accepted; ``None`` for all protocols that ``allow``
+            covers.
+        federation: name of the only federation that the party takes part in, as the transport gives it;
+            ``None`` for any.
+        classes: maximum number of classes in the agreement, including the party's; the cost of models and
+            answers grows with it. ``None`` for no limit.
+        public_bytes: maximum memory, in bytes, of public rows sent by a coordinator to a party without a
+            file of them (:attr:`~consilience.core.tasks.lifecycle.TakePublic.unpacked`); the rows of two
+            federations may be on the disk at the same time. 0 accepts none, as always with ``epsilon``;
+            ``None`` for no limit.
+        public_sets: maximum number of different sets of sent public rows that the party accepts over its
+            lifetime. The difference of two models reveals whether a record is private, if one set contains
+            the record and the other does not. A repeated set does not count. The party refuses at most ten
+            further sets. ``None`` for no limit.
+        density_ratios: settings of the quantization of density ratios
+            (:class:`~consilience.core.tasks.scores.CompareCoarsely`); ``None`` refuses these requests.
+            ``"exact"`` is for simulations with trusted coordinators: the party then answers tasks from whose
+            replies rows can be reconstructed (:data:`~consilience.core.tasks.base.Exposure`), such as exact
+            ratios (:class:`~consilience.core.tasks.scores.ComparePublic`). ``party.toml`` cannot set it.
+        quantile: lowest and highest share of private rows that a coordinator may set as the share of foreign
+            rows (:class:`~consilience.methods.comparison_rules.tasks.SelectPublic`).
+        regularization: lowest λ that a coordinator may choose for certainties
             (:class:`~consilience.privacy.accounting.certainty.ScoreCertainty`).
-        alpha: the least weight of the private rows, of those that a model is refitted on together with the
-            teacher, whatever weight the coordinator asks for: with next to none it would make a model that
-            says what the coordinator likes everywhere but where it looks for somebody.
-            It does not hold for models that take no row weights, such as nearest neighbours, which count
-            private and public rows alike, nor for networks, which go on from their private training.
-        overlap: whether the party trains, and is measured, on own rows that are public rows too, as nearly as
-            makes no difference: a coordinator that puts a person's record among the public rows would see
-            what the model says of exactly them. Without, whoever is asked about is left out, there or not.
-            In tables where chance makes many rows the same, as with a few columns of yes and no or very many
-            public rows, none are left out.
-        metrics: how often in a run, that is after joining, it says how good its model is on its test rows.
-            ``None`` for as often as it is asked.
-        metrics_in_all: the same in all its life, over runs that are started anew.
-        digits: digits of these metrics. ``None`` for all.
-        answers: how many rows its model is asked about in all, where that is frozen and its answers cost
-            something; those that were answered do not count again. ``None`` for the model's own limit.
-        masks: whether what it says of its rows leaves in secure sums alone; metrics and notes leave as ever.
-        secret: whether the party's random streams are mixed with a secret of its own. Without it the
-            coordinator, who knows the seed, can compute again what the party's model does with rows that it
-            guesses, and compare.
+        alpha: lowest weight of the private rows when a model is refitted on private and public rows together,
+            whatever weight the coordinator requests. With a weight near 0, a malicious coordinator could
+            determine the model everywhere except at one targeted record.
+            The limit has no effect on models without row weights, such as nearest neighbours, which weight
+            private and public rows equally, or on networks, which continue from their private training.
+        overlap: keep private rows equal (or almost equal) to public rows for training and testing; default
+            false. If they are kept, a coordinator that places a person's record among the public rows sees
+            the model's output for this record. If they are excluded, the model was not trained on the record
+            in either case. Tables in which rows are often equal by chance, for example with a few binary
+            columns or very many public rows, exclude none.
+        metrics: maximum number of evaluations on the party's test rows in a run (from one join to the next);
+            ``None`` for no limit.
+        metrics_in_all: maximum number of evaluations over the party's lifetime, including restarted runs.
+        digits: number of digits of these metrics; ``None`` for all.
+        answers: maximum number of rows on which a frozen model with a cost per answer is evaluated; rows
+            answered before do not count. ``None`` for the model's limit.
+        masks: send replies derived from private rows only under secure aggregation; metrics and notes are
+            sent as before.
+        secret: mix a secret of the party into its random streams; default true. Without it the coordinator,
+            which has the seed, can guess rows, repeat the party's training on them, and compare the results.
     """
 
     allow: tuple[str, ...] = ("predictions",)
@@ -140,7 +141,7 @@ class Limits(PrivacyLimits):
     secret: Flag = True
 
     def check_names(self) -> None:
-        """Raise ``InvalidInput`` on a group, task or protocol that is not known here."""
+        """Raise ``InvalidInput`` if a group, task or protocol is unknown."""
         if self.density_ratios == "exact":
             raise InvalidInput(
                 "rows can be rebuilt from exact density ratios, which are for simulations",
@@ -170,11 +171,11 @@ class Limits(PrivacyLimits):
                 )
 
     def refuse(self, tasks: Sequence[Task], *, federation: str) -> None:
-        """Raise ``KnowledgeRefused``, naming the limit, unless the tasks may be asked.
+        """Raise ``KnowledgeRefused``, naming the limit, unless the limits allow the tasks.
 
         Args:
-            tasks: what is asked.
-            federation: who asks.
+            tasks: the tasks of the request.
+            federation: name of the federation that sends the request.
         """
         for task in tasks if self.masks else ():
             cost = getattr(task.reply_type, "privacy_cost", None)
@@ -211,7 +212,7 @@ class Limits(PrivacyLimits):
 
     @property
     def needing_roster(self) -> str:
-        """Name of a limit that holds only if the party knows the others' keys; empty for none."""
+        """Name of the limit that requires a roster of the other parties' keys; empty for none."""
         return "noise" if self.noise == "shared" else "masks" if self.masks else ""
 
     @property
@@ -222,7 +223,7 @@ class Limits(PrivacyLimits):
         return sys.maxsize if self.public_bytes is None else self.public_bytes
 
     def _refuse_ratios(self, task: type[Task]) -> None:
-        """Raise ``KnowledgeRefused`` if a task asks where its rows lie, and it does not say so."""
+        """Raise ``KnowledgeRefused`` if the limits forbid the task's exposure of private rows."""
         if self._compares(task):
             return
         if task.exposure == "unmeasured":
@@ -286,11 +287,11 @@ class Limits(PrivacyLimits):
         _refuse_above("public_bytes", size, self.public_bytes, what, mend)
 
     def refuse_sets(self, taken: int, refused: int) -> None:
-        """Raise ``KnowledgeRefused`` if it looks at no further set of sent rows.
+        """Raise ``KnowledgeRefused`` if the party accepts no further set of sent public rows.
 
         Args:
-            taken: number of sets that it has taken.
-            refused: number of sets that it has refused.
+            taken: number of accepted sets so far.
+            refused: number of refused sets so far.
         """
         mend = "The party's engineer may raise public_sets, or name a file of public rows."
         what = (
@@ -325,22 +326,22 @@ class Limits(PrivacyLimits):
         _refuse_above("metrics_in_all", in_all, self.metrics_in_all, what.format(in_all - 1))
 
     def refuse_comparisons(self, sets: int) -> None:
-        """Raise ``KnowledgeRefused`` if it has said of too many sets of public rows how its own lie there."""
+        """Raise ``KnowledgeRefused`` if the party sent density ratios for too many sets of public rows."""
         most = self.density_ratios.sets if isinstance(self.density_ratios, Coarseness) else None
         what = f"it has compared its rows with {sets - 1} sets of public rows, and that is all"
         mend = "The party's engineer may raise sets; own rows or settings that changed make another set."
         _refuse_above("density_ratios", sets, most, what, mend)
 
     def bind(self, party: Party, *, noise: NoiseSource = SystemNoise) -> None:
-        """Make a party keep to the limits in what it computes.
+        """Apply the limits to the computations of a party.
 
         Args:
             party: the party.
-            noise: makes the source of its noise.
+            noise: constructor of the party's noise source.
 
         Raises:
-            InvalidInput: the party cannot keep to the budget (:func:`.protect`), or to noise that it
-                shares with parties whose keys it has no roster of.
+            InvalidInput: the party cannot keep to the budget (:func:`.protect`), or a limit requires a roster
+                and the party has none.
         """
         if (key := self.needing_roster) and party.rules.keys.roster is None:
             raise InvalidInput(
@@ -362,10 +363,10 @@ class Limits(PrivacyLimits):
         protect(party, self.budget, noise=noise)
 
     def most_measurements(self, measured: int) -> int | None:
-        """Give the number of times that the party may be measured in a run; ``None`` for no limit.
+        """Compute how often the party may be evaluated in a run; ``None`` for no limit.
 
         Args:
-            measured: number of times that it was measured in all its life.
+            measured: number of evaluations over the party's lifetime so far.
         """
         bounds = [self.metrics]
         if self.metrics_in_all is not None:
@@ -380,7 +381,7 @@ class Limits(PrivacyLimits):
         return task.__name__ in self.allow or task.exchanges in self.allow
 
     def tasks(self) -> dict[str, type[Task]]:
-        """List the kinds of task that are loaded, with those that ``allow`` covers."""
+        """Return the loaded task types by name, including those covered by ``allow``."""
         return task_types(allow=self.allow)
 
     def _allows_any(self, *, lifecycle: str = "", limit: str = "") -> bool:
@@ -392,11 +393,11 @@ class Limits(PrivacyLimits):
         )
 
     def _takes_part(self, task: type[Task]) -> bool:
-        """Return true if ``protocols`` names the protocol of a task, or all may be asked."""
+        """Return true if ``protocols`` contains the task's protocol, or if the task belongs to none."""
         return None in (self.protocols, task.protocol) or task.protocol in (self.protocols or ())
 
     def _compares(self, task: type[Task]) -> bool:
-        """Return true if a task may be asked, for what it tells of single rows."""
+        """Return true if the limits allow the task's exposure of private rows."""
         if self.density_ratios == "exact":
             return True
         if task.exposure == "noised":
@@ -408,7 +409,7 @@ class Limits(PrivacyLimits):
         return task.exposure in ("nothing", "usual") or task.__name__ in self.allow
 
     def allowed_replies(self) -> dict[str, str]:
-        """Tasks that these limits let be asked, by name, and the names of their replies."""
+        """Map the name of each task that these limits allow to the name of its reply type."""
         silent = 0 in (self.metrics, self.metrics_in_all)
         return {
             name: task.reply_type.__name__

@@ -1,10 +1,10 @@
-"""Ledger of privacy that a party spends from: its own, or one that a site's federations share.
+"""Privacy ledger of a party: in the party's folder, or shared by the federations of a site.
 
-    home/privacy/             the party's own
-    LEDGER/SUBJECTS/          where its limits declare whose rows they are: one for all federations of a site
+    home/privacy/             ledger in the party's folder
+    LEDGER/SUBJECTS/          shared ledger, if limits.ledger and limits.subjects are set
 
-Two federations that each had a ledger would spend the budget of the same people twice. So the limits of both
-declare the people, by a digest of the file that holds them, and the folder of the ledgers.
+Two federations with separate ledgers would spend the budget of the same people twice. The limits of both
+therefore set the same folder of ledgers and the same digest, that of a file of these people's rows.
 """
 
 from __future__ import annotations
@@ -19,15 +19,18 @@ from consilience.sites.party.secret import own_secret
 
 
 def ledger_of(home: Path, limits: PrivacyLimits) -> tuple[PrivacyLedger, str]:
-    """Open the ledger that a party spends from, and name the scope of its own releases in it.
+    """Open the privacy ledger of a party, and return the scope of its releases.
 
     Args:
         home: the folder of the party's state.
         limits: its limits.
 
+    Returns:
+        The ledger, and the scope: empty for a ledger in the party's folder, else a digest of its secret.
+
     Raises:
-        RunFailed: another process has it, it cannot be read or written, or it was cut, set back or changed;
-            or the party has spent from a ledger of its own before.
+        RunFailed: another process has the ledger open, it cannot be read or written, or it was cut, set back
+            or changed; or the party has releases in its private ledger, which the shared one does not count.
     """
     folder = limits.ledger_in(home)
     if limits.subjects is None:
@@ -61,17 +64,17 @@ def ledger_warnings(limits: PrivacyLimits) -> tuple[str, ...]:
 
 
 def check_subjects(data: Path | None, limits: PrivacyLimits) -> None:
-    """Check that limits declare the people whose rows a file holds.
+    """Check that ``limits.subjects`` identifies the people in a file of rows.
 
-    Rows come later, and a file of them is written anew, so that its digest changes: a digest that the ledger
-    was begun with stays as it is.
+    A file that gets new rows has a new digest. ``limits.subjects`` therefore keeps the digest with which its
+    ledger was begun.
 
     Args:
         data: the file of the party's rows; ``None`` for none.
         limits: the limits.
 
     Raises:
-        InvalidInput: the digest is neither the file's nor one that a ledger is there for.
+        InvalidInput: ``limits.subjects`` differs from the file's digest and no ledger has this name.
     """
     if limits.subjects is None or limits.ledger is None:
         return

@@ -1,4 +1,4 @@
-"""Limits of a party on what leaves it of its rows, by a number."""
+"""Limits of a party on differential privacy: its budget, and the replies that may use it."""
 
 from __future__ import annotations
 
@@ -28,12 +28,18 @@ from consilience.sites.party.state import current_state
 
 
 def spending(state: Path, limits: PrivacyLimits, *, after: str | None = None) -> dict[str, Any]:
-    """Say what a party has spent of its budget of privacy, and by what; nobody needs to stop it for that.
+    """Report how much of its privacy budget a party has spent, and on which releases.
+
+    The party can keep running meanwhile.
 
     Args:
         state: the folder of its state.
         limits: its limits.
-        after: digest of a line that has to be in the ledger, as it was once shown.
+        after: digest of a ledger line, from an earlier report, that must still be in the ledger.
+
+    Returns:
+        The ledger's folder, the limit, the spent ε, the releases, the answers without a budget, and the
+        digest of the last line.
 
     Raises:
         RunFailed: as :func:`whole_ledger`, or the ledger lacks that line.
@@ -72,15 +78,18 @@ def spending(state: Path, limits: PrivacyLimits, *, after: str | None = None) ->
 
 
 def whole_ledger(state: Path, ledger: Path) -> list[Mapping[str, Any]]:
-    """Read the lines of a party's ledger, held against all that its state knows of.
+    """Read the lines of a party's ledger, and compare them with the releases recorded in the party's state.
 
     Args:
-        state: the folder of its state; nobody needs to stop the party.
+        state: the folder of its state; the party can keep running.
         ledger: the folder of the ledger (:meth:`PrivacyLimits.ledger_in`).
 
+    Returns:
+        The lines, in order.
+
     Raises:
-        RunFailed: the ledger was changed, cut or set back, the state cannot be read, or one of them has
-            another format.
+        RunFailed: the ledger was changed, cut or set back and lacks releases; the state cannot be read; or
+            one of them has another format.
     """
     known: set[Release] = set()
     while (folder := current_state(state)) is not None:
@@ -100,7 +109,7 @@ def whole_ledger(state: Path, ledger: Path) -> list[Mapping[str, Any]]:
 
 
 def _known(file: Path) -> set[Release]:
-    """Releases of a state that have to be in the ledger: those with a loss."""
+    """Read the releases with a privacy loss from a state; the ledger must contain all of them."""
     if not file.parent.exists():
         raise FileNotFoundError(f"there is no {file.parent.name}")
     if not file.exists():
@@ -127,32 +136,32 @@ _UNSAID = (None, "add-remove", "row", "own")
 
 
 class PrivacyLimits(Section):
-    """Limits of privacy.
+    """Limits on differential privacy.
 
     Attributes:
-        epsilon: ε of all that leaves the party from then on, of whatever federation, seed and public
+        epsilon: total ε of all replies of the party from then on, over all federations, seeds and public
             rows: class sums (:class:`~consilience.privacy.class_sums.tasks.SumClasses`) and certainties
-            (:class:`~consilience.privacy.accounting.certainty.ScoreCertainty`) with noise. Whatever has no
-            stated cost does not leave then: predictions, scores, counts, metrics, notes. ``None`` for no
-                limit, and no
-            guarantee.
-        delta: δ of it, at most 1 / (10 n) for n units.
-        epsilon_each: ε of one release of class sums; by default all of ``epsilon``, so that there is one.
-        adjacency: what ``epsilon`` hides: that a unit is there, or what it is (``"replace"``).
-        unit: ``"row"``, or the column of its file whose values are units, such as patients.
-        arrival: column of its file that says with which arrival a row came, 0 for the first.
-        arrivals: how many arrivals have come; rows of later ones are not counted. One more lets the sums of
-            its rows leave, and where a unit is a row costs the earlier rows nothing.
-        training: training of its network with noise, as a table: that is one release, and the network's
-            predictions leave.
-        noise: on class sums: ``"own"``; or ``"shared"``, a part of it, and under the masks of a secure sum
-            alone; it takes a roster of the others' keys.
-        colluding: with shared noise, parties that may tell the coordinator their parts; of n parties of which
-            t open a sum 2 t - n - 1 at most.
-        subjects: whose rows they are: the SHA-256 of the party's file as it was when a budget was first set,
-            the same in all federations that rows of these people take part in; ``None`` for a ledger of the
-            party's own.
-        ledger: the folder that these federations keep their ledgers in, each under its ``subjects``.
+            (:class:`~consilience.privacy.accounting.certainty.ScoreCertainty`) with noise. Replies without
+            a stated cost (predictions, scores, counts, metrics, notes) are then refused. ``None`` for no
+            limit and no guarantee.
+        delta: total δ, at most 1 / (10 n) for n units.
+        epsilon_each: ε of one release of class sums; by default all of ``epsilon``, which allows one release.
+        adjacency: neighbouring data sets: with or without one unit (``"add-remove"``), or with another value
+            of one unit (``"replace"``).
+        unit: ``"row"``, or the column of the file whose values identify units, such as patients.
+        arrival: column of the file with the number of the arrival of each row, 0 for the first.
+        arrivals: number of arrivals so far; rows of later ones are not counted. One more arrival permits the
+            release of the sums of its rows; if the unit is a row, this costs the earlier rows no budget.
+        training: settings of noisy training of the party's network, as a table; the training is one release,
+            after which the network's predictions may be sent.
+        noise: noise on class sums: ``"own"``; or ``"shared"``, a part of the noise, which requires secure
+            aggregation and a roster of the other parties' keys.
+        colluding: with shared noise, the number of parties that may reveal their parts to the coordinator; at
+            most 2 t - n - 1 if t of n parties can open a sum.
+        subjects: identifier of the people in the rows: the SHA-256 of the party's file at the time when a
+            budget was first set, the same in all federations with rows of these people; ``None`` for a
+            ledger in the party's folder.
+        ledger: folder in which these federations keep their ledgers, each under its ``subjects``.
     """
 
     epsilon: Number | None = Field(default=None, gt=0, lt=math.inf)
@@ -229,7 +238,7 @@ class PrivacyLimits(Section):
             )
 
     def affords(self, task: type[Task]) -> bool:
-        """Return true if what a task asks for has a stated cost, or there is no budget."""
+        """Return true if the reply to a task has a stated privacy cost, or if there is no budget."""
         cost = getattr(task.reply_type, "privacy_cost", None)
         trained = self.training is not None and task.reply_type is Predictions
         return self.epsilon is None or trained or cost in ("nothing", "charged")

@@ -76,19 +76,22 @@ exit 1
 
 
 def folder_of(state: Path) -> Path:
-    """Folder of a party's processes, beside the state that they change."""
+    """Folder of a party's processes, in its state folder's parent folder."""
     return state / "flower"
 
 
 def party_key(spec: PartySpec, *, replace: bool = False) -> str:
-    """The party's public key, as OpenSSH writes it; the pair is made where there is none.
+    """Return the party's public key in OpenSSH format; create the key pair if there is none.
 
     Args:
         spec: the party's configuration.
-        replace: make a new pair in the place of the one that is there.
+        replace: create a new pair even if there is one.
+
+    Returns:
+        The public key, one line.
 
     Raises:
-        InvalidInput: there is no ``[coordinator]``, or what is there is no key.
+        InvalidInput: there is no ``[coordinator]``, or the key file does not contain a key.
         MissingExtra: cryptography is not installed.
     """
     with spec.located():
@@ -96,10 +99,10 @@ def party_key(spec: PartySpec, *, replace: bool = False) -> str:
 
 
 def check_connection(connection: ConnectionSpec) -> None:
-    """Check the party's key and the coordinator's certificate; nobody is dialled.
+    """Check the party's key and the coordinator's certificate, without connecting.
 
     Raises:
-        InvalidInput: one is not there, or is not what it should be.
+        InvalidInput: one of the files is missing or invalid.
         MissingExtra: cryptography is not installed.
     """
     check_authority(connection.certificate, where="coordinator.certificate")
@@ -137,17 +140,17 @@ def serve_party(
     pause: float = PAUSE,
     forgotten: float = FORGOTTEN,
 ) -> None:
-    """Take part until this process is stopped; a SuperNode that dies is started again.
+    """Take part until this process is stopped; restart the SuperNode if it ends.
 
     Args:
         path: the party's configuration.
-        say: told every line for its user.
-        pause: seconds before a SuperNode is started again.
-        forgotten: seconds of trying after which an end that would come again is final.
+        say: called with every line for the user.
+        pause: seconds before a SuperNode is restarted.
+        forgotten: seconds of retries after which a recurrent failure is final.
 
     Raises:
-        InvalidInput, RunFailed, MissingExtra: as :func:`check_party`, before anything is started.
-        RunFailed: the coordinator is not who it should be or does not take the key, or the SuperNode ends
+        InvalidInput, RunFailed, MissingExtra: as :func:`check_party`, before any process is started.
+        RunFailed: the coordinator has another certificate or does not accept the key, or the SuperNode ends
             again and again.
     """
     spec = check_party(path)
@@ -232,11 +235,14 @@ def write_programs(folder: Path) -> Path:
 
 
 def party_status(path: Path, log: Log | None = None) -> dict[str, Any]:
-    """Status of a party: its connection, its federation and round, and what has left it.
+    """Report the status of a party: connection, federation, round, and the volume of its answers.
 
     Args:
-        path: its configuration, which may be broken meanwhile, or the folder of its state.
-        log: its audit log, where that has just been read.
+        path: its configuration, which may be invalid meanwhile, or the folder of its state.
+        log: its audit log, if already read.
+
+    Returns:
+        Field to value, for display.
 
     Raises:
         InvalidInput: there is no such file.
@@ -306,7 +312,7 @@ def _last_choice(state: Path) -> str | None:
 
 
 def _refusal(entry: Mapping[str, Any]) -> str:
-    """One line on an answer that said no."""
+    """Format the time, the tasks and the reason of a refused request as one line."""
     return ": ".join(filter(None, (str(entry.get(key, "")) for key in ("time", "tasks", "detail"))))
 
 

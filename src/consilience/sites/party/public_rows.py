@@ -1,13 +1,15 @@
-"""Public rows that a coordinator sent, in a party's folder: known by their digest, whole or not at all.
+"""Public rows received from a coordinator, stored in the party's folder by digest.
 
     home/public-rows/0123456789abcdef0123456789abcdef.safetensors
-    home/public-sets.json       every set that was ever sent, and what was said of it
+    home/public-sets.json       every set ever received, and the answer to it
 
-The name is the digest. A file has it once all of it is on the disk, and is never changed afterwards; when it
-is read, the rows are held against it again, and those that are damaged are deleted: they are sent anew.
+The file's name is the digest. The file gets this name once all of it is on the disk, and is not changed
+afterwards. On reading, the digest of the rows is verified; damaged files are deleted, and the rows are sent
+again.
 
-Whether rows are refused says a little of where the party's own lie. So each set is put down before it is held
-against them, and what comes of it after: whoever sends it again is told the same, whatever happened between.
+A refusal of public rows reveals a little about the location of the private rows. Each set is therefore
+recorded before it is compared with the private rows, and the result after it. A repeated set gets the same
+answer, even after a crash between the two.
 """
 
 from __future__ import annotations
@@ -33,12 +35,12 @@ _SUFFIX = ".safetensors"
 
 
 def kept_public(home: Path) -> tuple[str, ...]:
-    """Digests of the rows that are kept, sorted."""
+    """List the digests of all stored sets of public rows, sorted."""
     return tuple(sorted(file.stem for file in (home / FOLDER).glob(f"[!.]*{_SUFFIX}")))
 
 
 def read_public(home: Path, digest: str) -> Public | None:
-    """The rows of a digest; ``None`` where they are not kept, or were damaged: then they are deleted."""
+    """Read the rows of a digest; ``None`` if they are not stored, or damaged (the file is then deleted)."""
     path = _path(home, digest)
     if digest not in kept_public(home):  # a digest that was sent may be any text
         return None
@@ -55,10 +57,10 @@ def read_public(home: Path, digest: str) -> Public | None:
 
 
 def write_public(home: Path, public: Public) -> None:
-    """Keep rows under their digest, in the place of those that are kept under it.
+    """Store rows under their digest, replacing an existing file.
 
     Raises:
-        RunFailed: they cannot be written; nothing of them is left.
+        RunFailed: they cannot be written; a partial file is removed.
     """
     path = _path(home, public.key)
     try:
@@ -74,7 +76,7 @@ def write_public(home: Path, public: Public) -> None:
 
 
 def sweep_public(home: Path, keep: Container[str] | None = None) -> None:
-    """Delete what a crash left half written; and the rows that ``keep`` does not name, where it is given."""
+    """Delete half-written files after a crash; with ``keep``, delete also all rows with other digests."""
     for file in inside(home / FOLDER, home).glob("*"):
         stale = keep is not None and file.suffix == _SUFFIX and file.stem not in keep
         if stale or file.name.startswith(PART):
@@ -83,15 +85,15 @@ def sweep_public(home: Path, keep: Container[str] | None = None) -> None:
 
 
 def keep_sent(home: Path, public: Public, in_use: Set[str]) -> bool:
-    """Keep rows that were sent, beside those in use, and forget all others.
+    """Store received rows in addition to the rows in use, and delete all others.
 
     Args:
         home: the party's folder.
         public: the rows.
-        in_use: digests of the rows that are to stay.
+        in_use: digests of the rows to keep.
 
     Returns:
-        Whether they were not kept already.
+        True if the rows are new.
 
     Raises:
         KnowledgeRefused: rows of this digest are in use with other columns.
@@ -116,20 +118,20 @@ def keep_sent(home: Path, public: Public, in_use: Set[str]) -> bool:
 
 
 def check_sent(home: Path, party: Party, public: Public, limits: Limits) -> None:
-    """Raise unless rows that were sent look like the party's own.
+    """Raise an error unless received rows have the form of the party's private rows.
 
-    Each set is looked at once, and again only if the form of the party's own rows, or what its limits say of
-    rows that are public too, was changed since, which somebody there has to do.
+    Each set is checked once. It is checked again only if the columns of the private rows, or the limit on
+    private rows among the public rows, have changed since, which requires an edit by the party's engineer.
 
     Args:
-        home: the party's folder, with the record of all sets that were sent.
+        home: the party's folder, with the record of all received sets.
         party: the party.
         public: the rows.
         limits: its limits on the number of sets.
 
     Raises:
-        InvalidInput: they do not.
-        KnowledgeRefused: it has looked at as many sets as it does.
+        InvalidInput: the rows have another form.
+        KnowledgeRefused: the party has reached its limit on sets.
         RunFailed: the record cannot be read or written.
     """
     name, sets = name_of_set(public), sent_sets(home)
@@ -154,10 +156,13 @@ def check_sent(home: Path, party: Party, public: Public, limits: Limits) -> None
 
 
 def sent_sets(home: Path) -> dict[str, dict[str, Any]]:
-    """Read the record of the sets that were sent, by :func:`name_of_set`, with the answer to each.
+    """Read the record of received sets, by :func:`name_of_set`, with the answer to each.
+
+    Returns:
+        Name of the set to its answer.
 
     Raises:
-        RunFailed: the record cannot be read. Nothing more is looked at then.
+        RunFailed: the record cannot be read. No further set is checked then.
     """
     path = home / SETS
     try:
@@ -176,10 +181,10 @@ def sent_sets(home: Path) -> dict[str, dict[str, Any]]:
 
 
 def write_sets(home: Path, sets: dict[str, dict[str, Any]]) -> None:
-    """Write the record of the sets that were sent, whole or not at all.
+    """Write the record of received sets atomically.
 
     Raises:
-        RunFailed: it cannot be written; what was put down before still holds.
+        RunFailed: it cannot be written; the previous record stays valid.
     """
     path = home / SETS
     try:

@@ -1,4 +1,4 @@
-"""Replies of a party, kept beside its state: a request that comes again gets the reply that it got before."""
+"""Replies of a party, stored with its state: a repeated request gets the stored reply."""
 
 from __future__ import annotations
 
@@ -22,7 +22,9 @@ from consilience.sites.party.state import REPLIES
 
 @dataclass(frozen=True)
 class KeptReplies:
-    """Replies in the folder of a state; one that headers changed has a file beside it on what it holds.
+    """Replies in the folder of a state.
+
+    For a reply changed by headers, a second file contains a description of the original reply.
 
     Attributes:
         state: the folder of the state.
@@ -50,12 +52,12 @@ class KeptReplies:
                 share_file(file, self._folder / file.name)
 
     def keep(self, round: int, request: bytes, outcome: Outcome, reply: bytes) -> None:
-        """Keep a reply.
+        """Store a reply.
 
         Args:
             round: round of the request.
             request: its bytes.
-            outcome: what was replied.
+            outcome: the reply.
             reply: its bytes.
         """
         file = self._file(round, request)
@@ -95,14 +97,17 @@ def left_by(
     outcome: Outcome,
     status: str,
 ) -> list[dict[str, Any]]:
-    """List names, types and shapes of what an answer holds; of one that is given again as they were kept.
+    """List names, types and shapes of the contents of an answer; for a repeated answer, as stored earlier.
 
     Args:
         state: the folder of the state; ``None`` before there is one.
-        tasks: what was asked.
+        tasks: tasks of the request.
         request: its bytes.
-        outcome: what was replied.
-        status: of the answer in the log.
+        outcome: the reply.
+        status: status of the answer in the log.
+
+    Returns:
+        One dictionary for each field.
     """
     if status == "repeated" and state is not None:
         # Of an answer that is given again the bytes are known; what was changed is kept beside them.

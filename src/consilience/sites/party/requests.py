@@ -16,7 +16,7 @@ _ALONE = ("describe", "public", "join", "restore")
 
 
 class TasksFailed(Exception):
-    """The tasks failed at the party: the state that was being made is not to be written."""
+    """The tasks failed at the party; the new state must not be written."""
 
     def __init__(self, failure: Failure) -> None:
         self.failure = failure
@@ -24,14 +24,18 @@ class TasksFailed(Exception):
 
 
 def read_request(request: bytes, allow: Collection[str]) -> tuple[Task, ...]:
-    """Decode a request and check that its tasks may be asked together.
+    """Decode a request and check that its tasks may be combined.
 
     Args:
         request: the bytes.
         allow: groups and names of tasks that may be imported.
 
+    Returns:
+        The tasks, in order.
+
     Raises:
-        KnowledgeRefused: it is no message, holds something else than tasks, or they do not go together.
+        KnowledgeRefused: it is not a message, contains other objects than tasks, or combines tasks that
+            cannot be combined.
     """
     tasks = open_request(decode(request, allow=allow))
     if not tasks or not all(isinstance(task, Task) for task in tasks):
@@ -54,9 +58,10 @@ def read_request(request: bytes, allow: Collection[str]) -> tuple[Task, ...]:
 
 
 def check_round(tasks: Sequence[Task], current: int) -> None:
-    """Raise ``KnowledgeRefused`` for tasks of a round that is over; ``current`` is the latest round.
+    """Raise ``KnowledgeRefused`` if the tasks belong to an earlier round than ``current``, the latest one.
 
-    A coordinator that was set back to an earlier round has the party join anew then.
+    The error has the code ``not-joined``: after a reset to an earlier round, the coordinator then has the
+    party join again.
     """
     round = tasks[0].round
     if tasks[0].lifecycle == "restore":

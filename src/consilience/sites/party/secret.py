@@ -1,10 +1,10 @@
-"""Secret of a party, in its folder, that its random streams are mixed with.
+"""Secret of a party, stored in its folder and mixed into its random streams.
 
-    home/secret      32 bytes of the operating system's, readable by its user alone
+    home/secret      32 random bytes of the operating system, readable only by the party's user
 
-The coordinator knows the seed that all streams are keyed by, and could compute again what a model does with
-rows that it guesses. The secret is made once, before anything is drawn, and stays: joining, restoring and
-crashes leave it as it is, and it is in no state, log or message.
+The coordinator has the seed of all random streams. Without the secret it could guess rows and repeat the
+party's training on them. The secret is created once, before the first random draw. Joining, restoring and
+crashes do not change it, and no state, log or message contains it.
 """
 
 from __future__ import annotations

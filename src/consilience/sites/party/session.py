@@ -26,17 +26,16 @@ class Session:
     """Position of a party in a federation, and counts for its limits.
 
     Attributes:
-        federation: the federation that it has joined, by the name the transport gave, or a digest of what
-            was agreed on.
-        round: the latest round that it was asked for; -1 where it has just joined.
-        rounds: how many it has taken part in, in all its life.
-        requests: how many it has answered in the latest of them.
-        metrics: how often it has said how good its model is, since it joined.
-        measured: the same in all its life.
-        audit: the SHA-256 of the line of the audit log that this was written after.
-        recorded: the last round that the coordinator has recorded, as far as the party was told: the state in
-            which it was is a checkpoint. -1 where it was told of none.
-        joins: how often it has joined, or gone back to an earlier round, since the latest round began.
+        federation: name of the joined federation as given by the transport, or a digest of the agreement.
+        round: latest round with a request; -1 if the party has just joined.
+        rounds: number of rounds over the party's lifetime.
+        requests: number of answered requests in the latest round.
+        metrics: number of evaluations since the party joined.
+        measured: number of evaluations over the party's lifetime.
+        audit: SHA-256 of the last line of the audit log when this session was written.
+        recorded: last round that the coordinator has recorded, according to its requests. The party's state
+            after this round is a checkpoint. -1 if there is none.
+        joins: number of joins and returns to an earlier round since the latest round began.
     """
 
     federation: str
@@ -128,7 +127,7 @@ def read_session(home: Path) -> Session | None:
 
 
 def failed_joins(home: Path) -> int:
-    """Read how often a party that has not joined yet has failed to join.
+    """Read the number of failed joins of a party before its first successful one.
 
     Raises:
         RunFailed: the record is damaged.
@@ -148,9 +147,9 @@ def write_failed_joins(home: Path, joins: int) -> None:
 
 
 def last_line(home: Path) -> str | None:
-    """The digest of the audit log's line that the state names; ``None`` where it cannot be read.
+    """Return the digest of the audit-log line recorded in the state; ``None`` if the state cannot be read.
 
-    What is wrong with the state, an answer will say.
+    A damaged state is reported later, in the answer to a request.
     """
     with suppress(RunFailed):
         session = read_session(home)

@@ -1,22 +1,23 @@
-"""A party at its own machine: bytes in, bytes out, and nothing lost or done twice in between.
+"""A party at its site: answers requests, and survives crashes without lost or repeated work.
 
-A request is the bytes of some tasks (:mod:`consilience.core.messages.wire`), whatever carries them. For each
-one
+A request consists of the bytes of some tasks (:mod:`consilience.core.messages.wire`), independent of the
+transport. For each request
 
-    1  it is decoded, and refused where it is no question for this party or goes beyond its limits
-    2  if it was answered before, that answer is given again
-    3  the party becomes what the last answer left it, and runs the tasks
-    4  its state and the answer are put down together, whole or not at all
+    1  it is decoded, and refused if it is not addressed to this party or exceeds its limits
+    2  if it was answered before, the stored answer is sent again
+    3  the party is loaded in its state after the last answer, and runs the tasks
+    4  its state and the answer are written together, atomically
     5  a line of the audit log is written
-    6  the answer leaves
+    6  the answer is sent
 
-Public rows that a coordinator sends are no part of the state: they are kept beside it, under their digest
-(:mod:`consilience.sites.party.public_rows`), with a record of all that were ever sent, and a request to take
-them changes nothing else.
+Public rows received from a coordinator do not belong to the state. They are stored under their digest
+(:mod:`consilience.sites.party.public_rows`), with a record of all sets ever received; a request to take
+public rows does not change the state.
 
-A crash before 4 is done leaves the party as it was, and the request can be repeated; a crash after it leaves
-an answer to be given again. A request that is refused changes nothing; one that fails, or is refused once a
-task has run, only counts: a coordinator cannot have a party work without end by asking for what must fail.
+If the party crashes before step 4 is done, it is unchanged and the request can be repeated. If it crashes
+later, the stored answer is sent on the next request. A request refused before a task runs changes no state.
+A request that fails, or is refused after a task has run, only increases the counts, so that a coordinator
+cannot keep a party busy forever with failing requests.
 """
 
 from __future__ import annotations
@@ -73,19 +74,19 @@ from consilience.sites.party.state import (
 
 
 class PartySite:
-    """Answers a coordinator's requests for one party, whose state lives in a folder.
+    """Answers a coordinator's requests for one party, whose state is stored in a folder.
 
     One process at a time works on a folder; close the site, or use it in a ``with`` statement, to free it.
 
     Args:
-        make: makes the party; called once, when the first request comes. Where its ``public`` is not set, it
-            takes the public rows that the coordinator sends, under its limits.
+        make: makes the party; called once, at the first request. If the party's ``public`` is not set, it
+            accepts the public rows that the coordinator sends, within its limits.
         home: the folder of its state and its audit log.
-        name: to report failures by while there is no party yet.
-        limits: on requests.
-        threads: numerical threads while it works.
-        wait: seconds to wait for another process to let go of the folder.
-        noise: makes the source of its noise.
+        name: name in failure reports before the party is made.
+        limits: limits on requests.
+        threads: number of threads for numerical work.
+        wait: seconds to wait for another process to release the folder.
+        noise: constructor of the noise source.
 
     Raises:
         RunFailed: another process works on the folder, it cannot be written, or a log lacks lines.
@@ -112,7 +113,7 @@ class PartySite:
             self._open(home, wait)
 
     def _open(self, home: Path, wait: float) -> None:
-        """Lock the folder, and take up what is in it."""
+        """Lock the folder, and open its audit log and privacy ledger."""
         self._state = StateFolder(home, wait=wait)
         try:
             sweep_public(home)
@@ -143,14 +144,18 @@ class PartySite:
     def answer(
         self, request: bytes, *, federation: str = "", to: str | None = None, recorded: int = -1
     ) -> bytes:
-        """The bytes of the answers to the tasks in ``request``, or of one ``Failure``; it never raises.
+        """Answer a request; never raises.
 
         Args:
-            request: what a coordinator asks (:func:`consilience.core.messages.wire.encode` of tasks).
-            federation: its name, where the transport carries one; held against the one that was joined.
-            to: whom the request is for, where the transport says so.
-            recorded: the last round that the coordinator has recorded, where the transport says so: the state
-                in which the party first hears of it is the one that ``Restore`` of that round loads.
+            request: bytes of a coordinator's tasks (:func:`consilience.core.messages.wire.encode`).
+            federation: name of the coordinator's federation, if the transport carries one; compared with the
+                joined one.
+            to: name of the addressed party, if the transport carries one.
+            recorded: last round recorded by the coordinator, if the transport carries it. The party's state
+                at the first request with this number is the checkpoint that ``Restore`` of that round loads.
+
+        Returns:
+            The bytes of the replies to the tasks, or of one ``Failure``.
         """
         with self._busy, privately():
             tasks: tuple[Task, ...] = ()
@@ -186,7 +191,7 @@ class PartySite:
             return self._load()
 
     def _read(self, request: bytes, to: str | None) -> tuple[Task, ...]:
-        """The tasks of a request, if they are any that this party can be asked."""
+        """Decode the tasks of a request, and check its addressee."""
         tasks = read_request(request, self.limits.allow)
         if to is not None and to != self._made().name:
             raise KnowledgeRefused(f"the request is for {to!r}, and this is {self._made().name!r}")
@@ -253,7 +258,7 @@ class PartySite:
             raise
 
     def _taken(self, task: Any, session: Session | None) -> tuple[Outcome, bytes, str]:
-        """Keep the rows that were sent, and those of the federation that it has joined; forget all others."""
+        """Store received public rows; delete all others except those of the joined federation."""
         home, party = self._state.home, self._made()
         in_use = set() if session is None else {read_agreement(self._folder()).public}
         try:
@@ -267,7 +272,7 @@ class PartySite:
         return (reply,), encode([reply]), "ok" if new else "repeated"
 
     def _supply(self, party: Party, digest: str) -> None:
-        """Have a party without public rows of its own hold those of a digest, if they were sent to it."""
+        """Load the public rows of a digest into a party without a file of them, if they were received."""
         held = party.public is not None and party.public.key == digest
         if not party.rules.public.sent or held:
             return

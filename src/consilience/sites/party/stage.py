@@ -1,4 +1,4 @@
-"""Stage of a deployed party: what it states of itself, and the digits of its metrics."""
+"""Stage of a deployed party: completes its descriptions, and rounds its metrics."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from consilience.sites.party.session import read_session
 
 @dataclass(frozen=True)
 class SiteStage(OutgoingStage):
-    """State in descriptions what is known at the site alone, and round metrics.
+    """Add facts about the site to descriptions, and round metrics.
 
     Attributes:
         limits: limits of the party.
-        home: folder of its state, with the public rows that a coordinator has sent.
+        home: folder of its state, with the public rows received from a coordinator.
     """
 
     limits: Limits

@@ -1,14 +1,14 @@
-"""Home of a site, where one process at a time replaces the party's state whole or not at all.
+"""Folder of a party's state, which one process at a time replaces atomically.
 
-    home/lock              held by the process that works here, whose number is in it
-    home/current           the name of the folder that counts
-    home/state-00000012/   the state (consilience.core.party.state) and the session; written before its name
-    was home/audit.jsonl       what left the party
-    home/audit.next        the last line of it, written before it was added
+    home/lock              locked by the working process; contains its process number
+    home/current           name of the valid state folder
+    home/state-00000012/   the state (consilience.core.party.state) and the session
+    home/audit.jsonl       the audit log
+    home/audit.next        last line of the log, written before its append
 
-A new state is a new folder. It is filled, forced to the disk, and counts from the moment in which ``current``
-is replaced; whatever happens before leaves the old state, whatever happens after leaves the new one. Needs a
-POSIX system and a disk of its own: locks on network drives are not to be relied on.
+A new state is a new folder. It is filled, forced to the disk, and becomes valid when ``current`` is replaced.
+A crash before this moment leaves the old state, and a crash after it the new one. Needs a POSIX system and a
+local disk: file locks on network drives are unreliable.
 """
 
 from __future__ import annotations
@@ -133,7 +133,7 @@ class StateFolder:
             self._sweep()
 
     def _sweep(self) -> None:
-        """Delete the folders that do not count: the states before, and what a crash left behind."""
+        """Delete all invalid state folders: earlier states, and leftovers of a crash."""
         current = self.current
         for folder in self.home.glob("state-*"):
             if folder != current and _NAME.fullmatch(folder.name):
@@ -166,12 +166,12 @@ def current_state(home: Path) -> Path | None:
 
 
 def share_files(before: Path, after: Path, *, but: Container[str] = ()) -> None:
-    """Have the files below a folder in another one too, without writing them again.
+    """Link the files of a folder into another one, without writing them again.
 
     Args:
-        before: the folder; nothing is shared where there is none.
+        before: the folder; if it does not exist, no file is linked.
         after: the other one.
-        but: names of files and folders right in ``before`` that are not shared.
+        but: names of top-level files and folders of ``before`` to skip.
     """
     for path in sorted(before.rglob("*")):
         within = path.relative_to(before)

@@ -75,7 +75,10 @@ rounds = 200                      # in how many rounds you take part, in all
 
 
 def write_template(folder: Path) -> Path:
-    """Write a ``party.toml`` with comments, for a party that is called as its folder is.
+    """Write a ``party.toml`` with comments, for a party named after its folder.
+
+    Returns:
+        The path of the file.
 
     Raises:
         InvalidInput: there is one already, or the folder cannot be written.

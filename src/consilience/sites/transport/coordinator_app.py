@@ -1,7 +1,7 @@
-"""The two halves of the app that a coordinator hands to Flower.
+"""The two halves of the app that a coordinator gives to Flower.
 
-Flower runs ``server`` at the coordinator. It asks for a ``client`` too, and sends it to the parties, which
-run their own, installed one in its place (:mod:`consilience.sites.transport.party_app`).
+Flower runs ``server`` at the coordinator. It also requires a ``client`` and sends it to the parties, which
+run their installed client in its place (:mod:`consilience.sites.transport.party_app`).
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ __all__ = ["client", "server"]
 
 
 def watched(grid: Any, config: Mapping[str, Any]) -> None:
-    """Do the rounds, and end with whoever started this process.
+    """Run the rounds, and end this process when its parent process ends.
 
-    A SuperLink that ends leaves the process of a run behind, which calls it again and again and holds the
-    run: nobody could go on with it.
+    When a SuperLink ends, the process of its run stays alive: it keeps calling the SuperLink and keeps the
+    run folder locked, so that the run could not be resumed.
     """
     Thread(target=end_after, args=(os.getppid(),), name="watch", daemon=True).start()
     serve_run(grid, config)

@@ -1,10 +1,11 @@
-"""Gate before the SuperLink, which passes on what parties need, and no more.
+"""Gate in front of the SuperLink, which passes on only the calls of SuperNodes.
 
-Flower 1.41 serves everything on one port: what SuperNodes need, and what starts runs, registers nodes and
-hands out tasks, which it lets anyone call who reaches it. The SuperLink therefore listens on the loopback
-device alone; this listens where the parties are, and passes on what SuperNodes need. The SuperLink checks
-whose key it is, but only once it holds the whole call. So the gate looks at the signature first, and takes
-small calls alone from anyone whom it does not know. Connections are bounded too, from before TLS is spoken.
+Flower 1.41 serves everything on one port: the calls of SuperNodes, and also calls that start runs, register
+nodes and distribute tasks, without authentication of the caller. The SuperLink therefore listens only on the
+loopback device. The gate listens on the public address, and passes on the calls of SuperNodes. The SuperLink
+verifies the key of a caller only after it has received the whole call. The gate therefore verifies the
+signature first, and accepts only small calls from unknown callers. The number of connections is also limited,
+even before the TLS handshake.
 """
 
 from __future__ import annotations
@@ -66,7 +67,7 @@ Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
 
 def check_free(host: str, port: int) -> None:
-    """Raise ``RunFailed`` where nobody can listen: something else does, or no such host is here."""
+    """Raise ``RunFailed`` if the address cannot be listened on: it is in use, or not of this machine."""
     try:
         socket.getaddrinfo(host, port, socket.AF_INET)  # its error tells that there is no such host
         socket.create_server((host, port)).close()
@@ -81,7 +82,7 @@ def check_free(host: str, port: int) -> None:
 
 
 def _taken(host: str, port: int, why: str) -> RunFailed:
-    """The error for an address where nobody can listen."""
+    """Make the error for an address that cannot be listened on."""
     return RunFailed(
         f"it is not possible to listen on {host}:{port} ({why})",
         where="address",
@@ -136,7 +137,7 @@ class Connections:
             self._join(one)
 
     def remove(self, one: Connection) -> None:
-        """Forget a connection that has ended."""
+        """Forget an ended connection."""
         group = self.groups.get(one.group, {})
         group.pop(one, None)
         if not group:
@@ -233,7 +234,7 @@ class Gate:
                 await asyncio.wait([taking])
 
     async def _take(self) -> None:
-        """Take connections, each in a task of its own."""
+        """Accept connections, each in a separate task."""
         loop, begun = asyncio.get_running_loop(), set[asyncio.Task[None]]()
         while True:
             try:
@@ -247,14 +248,14 @@ class Gate:
             await asyncio.sleep(0)  # a flood gives no other reason to wait, and the rest must go on
 
     async def _begin(self, raw: socket.socket, address: str) -> None:
-        """Begin TLS on a connection; what is said after that comes to :meth:`__call__`."""
+        """Begin TLS on a connection; its calls are then handled by :meth:`__call__`."""
         task = asyncio.current_task()
         assert task is not None
         state: dict[str, Any] = {}
         protocol = self._protocol(self._config, self._server.server_state, state)
 
         def end() -> None:
-            """End it: its TLS, if that is not spoken yet, or what is said."""
+            """End the connection: cancel the TLS handshake, or abort the connection after it."""
             if task.done():
                 protocol.transport.abort()
             else:

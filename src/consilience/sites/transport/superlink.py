@@ -1,4 +1,4 @@
-"""Flower's server, the SuperLink: its process, its command line, and the app that it is given."""
+"""Flower's server, the SuperLink: its process, its command line, and its app."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ server = coordinator_app.server
 
 
 def write_app(folder: Path) -> Path:
-    """Write the folder that Flower packs and runs, with nothing else in it."""
+    """Write the folder that Flower packs and runs, without other files in it."""
     if folder.exists():
         # Flower would pack other modules in it too, and import them before what is installed.
         shutil.rmtree(folder)
@@ -65,12 +65,12 @@ def write_app(folder: Path) -> Path:
 
 @dataclass
 class SuperLink:
-    """SuperLink on the loopback device, with its runs and the parties that it knows.
+    """SuperLink on the loopback device, with its runs and its registered parties.
 
     Args:
-        folder: the coordinator's.
-        processes: it is one of these.
-        port: where it listens.
+        folder: the coordinator's folder.
+        processes: the processes to which the SuperLink belongs.
+        port: port on which it listens.
     """
 
     folder: Path
@@ -87,7 +87,7 @@ class SuperLink:
     def start(self, parties: Mapping[str, str]) -> None:
         """Start it and register the parties' public keys, given by their names.
 
-        Its database keeps them; where they are not the ones that are wanted, it begins anew.
+        Its database stores the keys; if they differ from the configured ones, the database is created again.
         """
         tls, home = self.folder / "tls", self.processes.folder
         known = home / "nodes.json"
@@ -121,7 +121,7 @@ class SuperLink:
             self.register(wanted)
 
     def register(self, parties: Mapping[str, str]) -> None:
-        """Have it know these parties and no others, while it runs: who is not among them is cut off at once.
+        """Register these parties and no others during operation; removed parties are disconnected at once.
 
         Args:
             parties: party to its public key.
@@ -153,7 +153,7 @@ class SuperLink:
         self._ask_at = time.monotonic() + ASK_EVERY
 
     def busy(self) -> bool:
-        """Return true if it lives and the run goes on, as far as was known when it was last asked."""
+        """Return true if the SuperLink is alive and the run has not finished, as of the last check."""
         if self.processes.ended("superlink") is not None:
             return False
         if time.monotonic() > self._ask_at:
@@ -189,14 +189,17 @@ class SuperLink:
 
 
 def flwr(home: Path, *arguments: str | Path) -> dict[str, Any]:
-    """Run a command of Flower's own command line and return its answer as data.
+    """Run a command of Flower's command line and return its answer as data.
 
     Args:
         home: the folder of the SuperLink's processes.
         arguments: the command and its arguments.
 
+    Returns:
+        The JSON object that the command prints.
+
     Raises:
-        RunFailed: it failed, took too long, or has no SuperLink to ask.
+        RunFailed: the command failed, took too long, or no SuperLink was started.
     """
     home = home.resolve()
     if not (home / "user" / "config.toml").is_file():  # Flower would start a SuperLink of its own
@@ -227,7 +230,7 @@ def flwr(home: Path, *arguments: str | Path) -> dict[str, Any]:
 
 
 def connected(home: Path) -> dict[str, str]:
-    """State of each party's node, as the SuperLink gives it; empty where it cannot be asked."""
+    """Return the state of each party's node, as reported by the SuperLink; empty if it does not answer."""
     try:
         found = flwr(home, "supernode", "ls")["nodes"]
         nodes = json.loads((home / "nodes.json").read_text(encoding="utf-8"))["nodes"]

@@ -1,7 +1,7 @@
-"""The party that signed a call of a SuperNode, told from the call's headers alone.
+"""Identification of the party that signed a call of a SuperNode, from the call's headers only.
 
-Flower reads the whole body of a call before it looks at the signature, which is in the headers and does not
-cover the body. The gate before the SuperLink looks first.
+Flower reads the whole body of a call before it verifies the signature, which is in the headers and does not
+cover the body. The gate in front of the SuperLink verifies the signature first.
 """
 
 from __future__ import annotations

@@ -38,18 +38,22 @@ def party_app(
 ) -> ClientApp:
     """Make the Flower ClientApp of a party.
 
-    Flower runs every message in a new process and keeps no state over a restart, so the party is made
-    anew each time and its state and audit log live in a folder of its disk
-    (:class:`~consilience.sites.party.PartySite`). The state is written before the answer leaves. The
-    coordinator sends the public rows, and the party keeps them in that folder.
+    Flower runs every message in a new process and keeps no state over a restart. The party is therefore made
+    for each message, and its state and audit log are stored in a folder on its disk
+    (:class:`~consilience.sites.party.PartySite`). The state is written before the answer is sent. The
+    coordinator sends the public rows, and the party stores them in that folder.
 
     Args:
-        make_party: called with the node's context (its ``node_config`` says which party it is) for every
-            message. A protocol with tasks of its own must be imported where this function is.
-        home: called with the node's context; gives the folder of the party's state. By default
+        make_party: called with the node's context for every message; the context's ``node_config``
+            identifies the party. A protocol with special tasks must be imported in the module of this
+            function.
+        home: called with the node's context; returns the folder of the party's state. By default
             ``node_config["home"]``.
-        threads: numerical threads while the party works.
-        limits: what the party lets itself be asked.
+        threads: number of threads for numerical work.
+        limits: limits on the requests that the party answers; none by default.
+
+    Returns:
+        The ClientApp.
 
     Raises:
         MissingExtra: flwr is not installed.
@@ -83,11 +87,14 @@ def party_app(
 
 
 def site_app(make_site: Callable[[Context], PartySite]) -> ClientApp:
-    """Make the Flower ClientApp of a party that is given as its site; see :func:`party_app`.
+    """Make the Flower ClientApp of a party from its site; see :func:`party_app`.
 
     Args:
-        make_site: called with the node's context for every message; make the site with ``wait``, as the
-            process of a node that was killed may outlive it by some seconds.
+        make_site: called with the node's context for every message; make the site with ``wait``, because
+            the process of a killed node may outlive the node by some seconds.
+
+    Returns:
+        The ClientApp.
 
     Raises:
         MissingExtra: flwr is not installed.
@@ -114,13 +121,13 @@ def site_app(make_site: Callable[[Context], PartySite]) -> ClientApp:
 
 
 def run_installed_client(client: ClientApp) -> None:
-    """Do what Flower's ``flwr-clientapp`` does, with this ClientApp in place of the one that was sent.
+    """Run Flower's ``flwr-clientapp`` with this ClientApp in place of the received one.
 
-    A SuperNode runs the code that the SuperLink sends. A party whose ``flwr-clientapp`` is this function
-    runs only what is installed: its limits hold whatever the coordinator sends.
+    A SuperNode runs the code that the SuperLink sends. A party whose ``flwr-clientapp`` is this function runs
+    only installed code, so that its limits hold even against a malicious coordinator.
 
     Raises:
-        RunFailed: this is another flwr than the one whose insides are known here.
+        RunFailed: the internals of the installed flwr version are not supported.
     """
     flwr()
     from flwr.supernode.cli.flwr_clientapp import flwr_clientapp

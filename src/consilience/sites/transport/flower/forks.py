@@ -1,11 +1,11 @@
-"""Messages of a party answered by forks of one process that stays, and has imported all that they need.
+"""Answers a party's messages in forks of one long-lived process with all modules already imported.
 
-Flower's SuperNode starts one ``flower-superexec``, which starts a command for every message; that command
-would spend a second and more on imports. Here the place of the command is taken by a process that imports and
-waits. It never computes, holds no rows and opens no connection; for every message it forks, and the fork ends
-with the answer, so that nothing of one message can be seen in the next. What the forks hand back is names and
-files of installed modules: those that one had to import are imported ahead of the next. Every fork imports a
-party's own files anew.
+Flower's SuperNode starts one ``flower-superexec``, which starts a command for every message; this command
+would spend a second or more on imports. Here a process that imports and waits replaces the command. It never
+computes, holds no rows and opens no connections. It forks for every message, and the fork ends with the
+answer, so that a message cannot see data of an earlier one. The forks return only names and files of
+installed modules. The process imports modules that a fork had to import before the next message. Every fork
+imports a party's private files again.
 """
 
 from __future__ import annotations
@@ -78,11 +78,11 @@ class ForkExecutor:
         self._process = subprocess.Popen(self._command, stdin=subprocess.PIPE, bufsize=0)
 
     def get_eligible_capacity(self, supported: set[Any], **_: Any) -> tuple[set[Any], set[str]]:
-        """Return the tasks that are taken: messages; all others would run code that was sent."""
+        """Return the accepted tasks: messages only, because all other tasks would run received code."""
         return {task for task in supported if task == _MESSAGE}, set()
 
     def launch(self, spec: Any) -> Any:
-        """Have a message answered; Flower is told when nobody can."""
+        """Start the answer to a message; return a failed result if the forking process has just ended."""
         from flwr.supercore.superexec.executor import LaunchResult
 
         words = ["--runtime-api-address", spec.runtime_api_address, "--token", spec.token]
@@ -103,10 +103,10 @@ class ForkExecutor:
         return LaunchResult.accepted()
 
     def reconcile(self) -> None:
-        """Do nothing: a process that was killed is started again for the next message."""
+        """Required by Flower; no action is needed, because :meth:`launch` restarts a killed process."""
 
     def close(self) -> None:
-        """Have the process end; forks that are at work watch Flower's processes themselves."""
+        """End the process; active forks watch Flower's processes themselves."""
         assert self._process.stdin is not None
         self._process.stdin.close()
 
@@ -168,7 +168,7 @@ def in_forks(answer: Callable[[], None]) -> None:
 
 
 def _answer(answer: Callable[[], None], words: list[str], tell: int) -> None:
-    """Answer one message in this fork, tell which modules it took, and end."""
+    """Answer one message in this fork, write the imported modules to the pipe ``tell``, and end."""
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)  # the next message is not this fork's to read
     os.close(nothing)

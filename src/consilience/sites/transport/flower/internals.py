@@ -47,10 +47,10 @@ def flwr() -> Any:
 
 
 def task_commands() -> tuple[str, ...]:
-    """Names of the commands that a SuperNode may start when it is told to, such as ``flwr-clientapp``.
+    """List the commands that a SuperNode may start on request, such as ``flwr-clientapp``.
 
     Raises:
-        RunFailed: this is another flwr than the one whose insides are known here.
+        RunFailed: the internals of the installed flwr version are not supported.
     """
     flwr()
     constants: Any = import_module("flwr.supercore.constant")

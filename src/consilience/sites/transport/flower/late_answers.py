@@ -1,4 +1,4 @@
-"""Predictions that arrive after their exchange is over: kept for the next one that asks for them."""
+"""Predictions that arrive after the end of their exchange: stored for the next request for predictions."""
 
 from __future__ import annotations
 
@@ -26,13 +26,16 @@ class LateAnswers:
     def keep(
         self, late: Delivery, tasks: tuple[Task, ...], arrival: Arrival, agreed: Agreement | None
     ) -> bool:
-        """Keep an answer if it holds predictions that are right; tell whether it does.
+        """Store an answer if it contains valid predictions.
 
         Args:
             late: the ledger's entry for it.
-            tasks: asked of the party.
-            arrival: what came back.
+            tasks: tasks of the request.
+            arrival: the answer as received.
             agreed: the agreement of the parties.
+
+        Returns:
+            True if it was stored.
         """
         if not _predicted(tasks):
             return False
@@ -46,16 +49,19 @@ class LateAnswers:
         return True
 
     def forget(self, party: str) -> None:
-        """Let go of what a party said that takes part no more: another one may come by its name."""
+        """Delete the answers of a removed party, because another party may later use its name."""
         self._said.pop(party, None)
         self._heard.pop(party, None)
 
     def added_to(self, replies: Replies, requests: Mapping[str, Request]) -> Replies:
-        """Add the late answers of missing parties to replies, where these were asked for predictions.
+        """Add the late answers of missing parties to replies, if predictions were requested.
 
         Args:
-            replies: those of an exchange.
-            requests: party to what it was asked, alike for all.
+            replies: the replies of an exchange.
+            requests: party to its request, the same for all.
+
+        Returns:
+            The replies, with ``late`` set if there are late answers.
         """
         request = next(iter(requests.values()))
         if not _predicted(request.tasks):
@@ -72,7 +78,7 @@ class LateAnswers:
 
 
 def number_of(share: float, parties: int) -> int:
-    """Number of parties that are a share of all, one at least.
+    """Number of parties in a share of all, at least one.
 
     >>> number_of(0.28, 25), number_of(0.5, 3), number_of(1e-10, 5)
     (7, 2, 1)
@@ -81,7 +87,7 @@ def number_of(share: float, parties: int) -> int:
 
 
 def late_delivery(party: str, request: Request) -> Delivery:
-    """Describe an answer that nobody waited for, whose size is not known yet."""
+    """Describe a late answer of unknown size, for the ledger."""
     return Delivery(
         party=party,
         round=request.round if request.tasks else 0,
@@ -96,7 +102,7 @@ def late_delivery(party: str, request: Request) -> Delivery:
 
 
 def _predicted(tasks: Sequence[object]) -> bool:
-    """Tell whether predictions are asked for, as they are."""
+    """Return true if the tasks request plain predictions."""
     return not isinstance(tasks, StagedTasks) and any(
         isinstance(task, Task) and task.reply_type is Predictions for task in tasks
     )

@@ -1,9 +1,9 @@
-"""Parties behind Flower: one SuperNode each, asked through Flower's Message API.
+"""Parties connected through Flower: one SuperNode each, with requests over Flower's Message API.
 
 The coordinator is a Flower ServerApp (:mod:`consilience.sites.transport.flower.server_app`) that makes a
 :class:`FlowerNetwork` of its grid; every party is a ClientApp
-(:mod:`consilience.sites.transport.flower.client_app`). The bytes that pass between them are those of
-:mod:`consilience.core.messages.wire`, which Flower only carries.
+(:mod:`consilience.sites.transport.flower.client_app`). They exchange the bytes of
+:mod:`consilience.core.messages.wire`, which Flower only transports.
 """
 
 from __future__ import annotations
@@ -50,13 +50,13 @@ Address = tuple[int, str]
 
 @dataclass(frozen=True)
 class Waits:
-    """Times that a coordinator waits for nodes, and number of its tries.
+    """Times that a coordinator waits for nodes, and its number of attempts.
 
     Attributes:
-        absence: seconds that a party is waited for after its node was last seen.
-        tries: times that a request is sent to a node that Flower says has failed with it.
-        pause: seconds before it is sent there again.
-        poll: seconds between looks at what has arrived.
+        absence: seconds to wait for a party after its node was last seen.
+        tries: maximum number of times that a request is sent to a node if Flower reports an error.
+        pause: seconds before it is sent again.
+        poll: seconds between checks for arrived answers.
     """
 
     absence: float = 60.0
@@ -69,36 +69,35 @@ class Waits:
 class FlowerNetwork(Network):
     """Parties on Flower's SuperNodes.
 
-    At the start it waits for the nodes. Where they were registered under their parties' names, these say
-    which is which, and their keys vouch for it; others are asked which party they are. A party whose node
-    was started anew while it worked is sent the same bytes again: a
-    :class:`~consilience.sites.party.PartySite` then goes on from its last answer, and does nothing twice. So
-    is one that comes back with another node. One that is not connected is waited for no longer than
-    ``waits.absence``, and asked again once it is.
+    At the start, the network waits for the nodes. If they were registered under their parties' names, the
+    names identify the parties, authenticated by their keys; other nodes are queried for their party. If a
+    party's node was restarted during a request, or the party returns with another node, the same bytes are
+    sent again: a :class:`~consilience.sites.party.PartySite` then continues from its last answer and repeats
+    no work. The network waits for a disconnected party at most ``waits.absence``, and includes it again once
+    it is connected.
 
     Args:
-        grid: what Flower hands to a ServerApp.
-        nodes: how many nodes to wait for, all that are connected by then take part; or the names that the
-            parties' nodes are registered under.
+        grid: the grid that Flower passes to a ServerApp.
+        nodes: number of nodes to wait for, after which all connected ones take part; or the names under
+            which the parties' nodes are registered.
         wait: seconds to wait for them.
-        least: how many must be connected when that time is over; by default all of them. Where ``nodes`` are
+        least: minimum number of connected nodes after this time; by default all of them. If ``nodes`` are
             names, the others may come later.
-        federation: its name, which every request carries.
-        recorded: the last round that is recorded, which every request carries: a party keeps the state in
-            which it first hears of it. -1 where there is none.
-        waits: times to wait within an exchange, and tries.
-        share: share of the parties asked after whose answers an exchange is over, once they have joined; the
-            others are late. What they answer within ``timeout`` to a question for predictions is in
-            :attr:`.Replies.late` of the next one.
-        grace: seconds that the others have then.
-        waiting: told the tasks that parties were sent and the parties whose answers are awaited, whenever
-            these are others.
-        timeout: seconds an exchange may take; :data:`PATIENCE` when it is ``None``, as a node that has
-            died never answers. Nodes look for messages every 3 s: give it more than that.
+        federation: its name, part of every request.
+        recorded: last recorded round, part of every request: a party keeps the state in which it first
+            receives this number. -1 if there is none.
+        waits: times to wait within an exchange, and number of attempts.
+        share: share of the queried parties that must answer before an exchange ends, once they have joined;
+            the others are late. If they answer a request for predictions within ``timeout``, their answers
+            are in :attr:`.Replies.late` of the next one.
+        grace: further seconds for the others after this share has answered.
+        waiting: called with the sent tasks and the parties whose replies are awaited, at every change.
+        timeout: maximum seconds of an exchange; ``None`` for :data:`PATIENCE`, because a dead node never
+            answers. Nodes look for messages every 3 s, so choose a longer time.
 
     Raises:
-        InvalidInput: two nodes are of one name, or a party's data cannot be used.
-        RunFailed: too few nodes connected, or one does not say which party it is.
+        InvalidInput: two nodes have the same name, or a party's data cannot be used.
+        RunFailed: too few nodes connected, or one does not identify its party.
         MissingExtra: flwr is not installed.
     """
 
@@ -203,9 +202,9 @@ class FlowerNetwork(Network):
             self._look()
 
     def _identify(self, number: int) -> None:
-        """Ask every node which party it is.
+        """Query every node for its party.
 
-        The first question of a federation is the same; it is answered by what was said here.
+        The first request of a federation is the same; it is answered from the replies received here.
         """
         self._wait(number, lambda: sorted(self._online))
         nodes: dict[str, int | None] = {}
@@ -227,7 +226,7 @@ class FlowerNetwork(Network):
         self._nodes = dict(sorted(nodes.items()))
 
     def _identify_new(self) -> None:
-        """Ask nodes without a name that are new whether they are a party that is gone."""
+        """Query new nodes without a registered name, and assign those of a disconnected party to it."""
         if not isinstance(self.nodes, int):
             return
         new = self._online.keys() - set(self._nodes.values()) - self._strangers
@@ -250,12 +249,14 @@ class FlowerNetwork(Network):
     def _send(
         self, requests: Mapping[str, Request], address: Callable[[str], Address | None]
     ) -> dict[str, Arrival]:
-        """Send requests, and gather what comes back until time is up.
+        """Send requests, and collect the answers until time is up.
 
         Args:
-            requests: by the names of the parties; or, without tasks, by labels of nodes that are asked which
-                party they are.
-            address: the node of each, ``None`` while it is not connected.
+            requests: requests by name of the party; or, without tasks, by label of a node to be identified.
+            address: returns the node of each name or label, ``None`` while it is disconnected.
+
+        Returns:
+            The arrival of each name or label.
         """
         to, tasks = tuple(requests), next((one.tasks for one in requests.values()), ())
         patience = PATIENCE if self.timeout is None else self.timeout
@@ -316,12 +317,12 @@ class FlowerNetwork(Network):
     def _is_over(
         self, requests: Mapping[str, Request], arrived: Mapping[str, Arrival], now: float
     ) -> bool:
-        """Tell whether enough have answered, and the others have had their time.
+        """Return true if enough parties have answered, and the grace time of the others is over.
 
         Args:
-            requests: what parties were asked.
-            arrived: party to what came back.
-            now: seconds since they were asked.
+            requests: party to its request.
+            arrived: party to its arrival.
+            now: seconds since the requests were sent.
         """
         if (self._needed_too & requests.keys()) - arrived.keys():
             return False
@@ -347,7 +348,10 @@ class FlowerNetwork(Network):
         return message
 
     def _pulled(self, asked: Mapping[str, str]) -> dict[str, Message]:
-        """The first answer to each message that is waited for; the others go into the ledger."""
+        """Return the first answer to each awaited message.
+
+        Further answers are recorded in the ledger, except for errors of exchanges already over.
+        """
         found: dict[str, Message] = {}
         identities = [*asked, *self._unanswered]
         for reply in self.grid.pull_messages(identities) if identities else ():
@@ -367,7 +371,7 @@ class FlowerNetwork(Network):
 
 
 def _party_of(arrival: Arrival) -> str | None:
-    """The name of the party that a node says it is."""
+    """Return the name of the party in a node's description; ``None`` for another reply."""
     outcome = arrival.outcome
     if isinstance(outcome, Failure) or len(outcome) != 1:
         return None

@@ -30,21 +30,21 @@ from consilience.sites.transport.flower.server_app import simulate
 class RayNetwork(FlowerNetwork):
     """Parties that Flower's simulation engine runs on Ray: here, or on the cluster at ``RAY_ADDRESS``.
 
-    A party goes to a worker with every request, and its state stays in its ``home`` in between
-    (:class:`~consilience.sites.party.PartySite`): on a cluster, a folder that all machines share. Ray sends
-    the party itself by its own means, as a simulation may; between sites, where data stay where they are, use
-    :class:`~consilience.sites.transport.flower.network.FlowerNetwork`. One such network at a time in a
-    process.
+    A party is sent to a worker with every request, and its state stays in its ``home`` in between
+    (:class:`~consilience.sites.party.PartySite`): on a cluster, a folder shared by all machines. Ray itself
+    transfers the party with its data, which is acceptable in a simulation. Between sites, whose data must
+    stay local, use :class:`~consilience.sites.transport.flower.network.FlowerNetwork`. Only one such network
+    can run at a time in a process.
 
     Args:
-        members: the parties; those without a ``home`` get a folder that goes with the network.
+        members: the parties; those without a ``home`` get a folder with the lifetime of the network.
         public: the public data, which each of them will hold.
-        threads: numerical threads of a party while it works.
-        timeout: seconds an exchange may take; ten minutes when it is ``None``.
-        quorum: how many of the asked parties must answer: a number (int), or a share (float in (0, 1]).
+        threads: number of threads for the numerical work of a party.
+        timeout: maximum seconds of an exchange; ten minutes if ``None``.
+        quorum: minimum number (int) or share (float in (0, 1]) of answering parties.
 
     Raises:
-        InvalidInput: no parties, or two of one name.
+        InvalidInput: no parties, or two with the same name.
         RunFailed: the engine does not start.
         MissingExtra: Ray or flwr is not installed.
     """

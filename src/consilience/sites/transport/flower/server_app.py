@@ -20,7 +20,10 @@ def coordinator_app(main: Callable[[Grid, Mapping[str, Any]], None]) -> ServerAp
     """Make the Flower ServerApp that calls ``main`` with the grid and the run's configuration.
 
     Args:
-        main: what the coordinator does.
+        main: the coordinator's main function.
+
+    Returns:
+        The ServerApp.
 
     Raises:
         MissingExtra: flwr is not installed.
@@ -40,12 +43,12 @@ def coordinator_app(main: Callable[[Grid, Mapping[str, Any]], None]) -> ServerAp
 def simulate(main: Callable[[Grid], None], client: ClientApp, *, nodes: int) -> None:
     """Call ``main`` with a grid of nodes that Flower's simulation engine runs on Ray.
 
-    One simulation at a time in a process: Flower keeps who it is in a global variable.
+    Only one simulation can run at a time in a process: Flower keeps its identity in a global variable.
 
     Args:
-        main: what the coordinator does; the engine is stopped when it returns.
-        client: what every node answers with; its ``node_config`` has the node's number as ``partition-id``.
-        nodes: how many there are.
+        main: the coordinator's main function; the engine is stopped when it returns.
+        client: ClientApp of every node; its ``node_config`` has the node's number as ``partition-id``.
+        nodes: number of nodes.
 
     Raises:
         MissingExtra: flwr's extra ``simulation`` is not installed.

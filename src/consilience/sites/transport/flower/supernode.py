@@ -1,15 +1,15 @@
-"""Flower's SuperNode, which has a party answer one message after another, and hands over each answer.
+"""Flower's SuperNode, changed so that a party sends each answer before it takes the next message.
 
-Flower 1.41 takes a message, waits until there is *some* answer, sends what there is, and looks for the next
-message. Where a coordinator was killed while a message was on its way, Flower makes up an answer to that one
-minutes later. It is sent in the place of the one that is waited for, which then stays until another message
-comes, and so on: the party would be one answer behind for ever, and count as one that does not answer.
+Flower 1.41 takes a message, waits until there is *some* answer, sends all available answers, and takes the
+next message. If a coordinator was killed while a message was in transit, Flower makes up an answer to this
+message minutes later. This answer is sent in place of the awaited one, which then stays until another message
+arrives, and so on: the party would stay one answer behind forever, and count as unresponsive.
 
-Flower also leaves processes that do nothing. Its heartbeat and its loop each send their own process SIGINT
-when the coordinator refuses a call. The second one breaks the exit that the first one began, and the thread
+Flower also leaves idle processes behind. Its heartbeat and its loop each send their own process SIGINT when
+the coordinator refuses a call. The second signal interrupts the exit that the first one began, and the thread
 of Flower's local server keeps the process alive. An error in the loop has the same effect, and an unknown
-error in the heartbeat ends the heartbeat alone. So a second signal is ignored here, the process ends with its
-main thread, and the heartbeat is tried again.
+error in the heartbeat ends only the heartbeat. Here, a second signal is therefore ignored, the process ends
+with its main thread, and the heartbeat is repeated.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ Mark = Callable[[Literal["progress", "connected", "lost"]], None]
 
 
 def supernode(mark: Mark = lambda what: None) -> NoReturn:
-    """Do what Flower's ``flower-supernode`` does, with the arguments of the process, and end the process.
+    """Run Flower's ``flower-supernode``, with the arguments of the process, and end the process.
 
     Args:
         mark: called at every step of the loop, at least every two minutes, and at every attempt to reach the
-            coordinator. The default does nothing.
+            coordinator. By default these events are ignored.
 
     Raises:
-        RunFailed: this is another flwr than the one whose insides are known here.
+        RunFailed: the internals of the installed flwr version are not supported.
         MissingExtra: flwr is not installed.
     """
     flwr()
@@ -68,11 +68,11 @@ def supernode(mark: Mark = lambda what: None) -> NoReturn:
 
 
 def end_with(main: Callable[[], Any]) -> NoReturn:
-    """Call a function and end the process with it, whatever other threads still do.
+    """Call a function and end the process with it, even if other threads are still active.
 
     Args:
         main: its ``SystemExit`` gives the exit status. It is 1 after another exception, and after a return,
-            since a SuperNode has no reason to stop by itself.
+            since a SuperNode is not expected to return.
     """
     status: Any = 1
     try:
@@ -90,8 +90,8 @@ def first_signal_only(register: Callable[..., None]) -> Callable[..., None]:
     """Have the process ignore each signal after the first one that ends it.
 
     Args:
-        register: Flower's function, which sets the handlers of these signals. Its handlers put back what was
-            set before, then begin to end the process.
+        register: Flower's function, which sets the handlers of these signals. Its handlers restore the
+            earlier ones, then begin to end the process.
 
     Returns:
         A function that takes its place.
@@ -116,11 +116,11 @@ def first_signal_only(register: Callable[..., None]) -> Callable[..., None]:
 
 
 def lasting(beat: Callable[[], bool], mark: Mark) -> Callable[[], bool]:
-    """Have Flower's heartbeat go on after an error.
+    """Keep Flower's heartbeat running after an error.
 
     Args:
-        beat: sends one heartbeat, and returns true if the coordinator took it.
-        mark: told whether it did.
+        beat: sends one heartbeat, and returns true if the coordinator accepted it.
+        mark: called with ``"connected"`` if it was accepted, else with ``"lost"``.
 
     Returns:
         A function that takes its place. It returns false after an exception, so that Flower tries again.
@@ -167,7 +167,7 @@ def _stepping(step: Callable[..., Any], mark: Mark) -> Callable[..., Any]:
 
 
 def _reaching(pull: Callable[..., Any], mark: Mark) -> Callable[..., Any]:
-    """Have the loop mark that the coordinator answered when it was asked for a message."""
+    """Mark the coordinator as connected whenever a request for a message returns."""
 
     def called(*, receive: Callable[[], Any], **given: Any) -> Any:
         def received() -> Any:
@@ -197,7 +197,7 @@ def _retrying(invoker: Any, mark: Mark) -> Any:
 def each_answered(
     pull: Callable[..., Any], push: Callable[..., None]
 ) -> tuple[Callable[..., Any], Callable[..., None]]:
-    """Have a SuperNode push until the answer to the message that it pulled last has left.
+    """Have a SuperNode push until the answer to the last pulled message has been sent.
 
     Args:
         pull: takes a message, by its argument ``receive``, and stores it.
