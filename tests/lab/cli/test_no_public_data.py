@@ -38,7 +38,7 @@ def test_methods_are_listed_with_what_they_are(call: Call) -> None:
         row["name"]: row["line"]
         for row in json.loads(call("list", "methods", "--json", "-").stdout)
     }
-    assert listed["averaged_distillation"].startswith("AvgKD: ")
+    assert "AvgKD" in listed["averaged_distillation"]
     assert {"local", "uwa", "alternating_distillation"} <= set(listed)
 
 
