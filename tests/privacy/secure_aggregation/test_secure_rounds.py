@@ -420,6 +420,15 @@ def test_a_coordinator_that_asks_fewer_than_agreed_gets_no_sum() -> None:
         view.ask(PredictPublic(round=1), to="abc")
 
 
+def test_a_required_reply_is_readable_only_if_it_depends_on_no_row() -> None:
+    network = LocalNetwork(parties(), PUBLIC)
+    federation_over(network, PUBLIC, strict=False).form()
+    view = SumsNetwork(network, SECURE, avg())
+    assert len(view.require(FitPrivate(round=1)))
+    with pytest.raises(InvalidInput, match="PredictPublic would leave"):
+        view.require(PredictPublic(round=1))
+
+
 def test_a_party_that_comes_later_is_taught_and_in_no_sum() -> None:
     """Without it there are the same sums; a sum of other parties than agreed would tell its answers."""
     members, two = parties("abcd"), ONE_ROUND.with_options(rounds=2)

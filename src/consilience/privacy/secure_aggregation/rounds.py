@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 import secrets
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar, get_args
 
@@ -144,6 +144,17 @@ class SecureAggregation:
         return whole / (threshold - self.colluding)
 
 
+def _check_hidden(tasks: Iterable[Task]) -> None:
+    """Raise ``InvalidInput`` if the coordinator could read a reply that depends on private rows."""
+    for task in tasks:
+        if task.reply_type.privacy_cost != "nothing":
+            raise InvalidInput(
+                f"{type(task).__name__} would leave the parties as it is, beside the sums",
+                where=SECURE,
+                mend=f"Under it there are {', '.join(sums())}; and the protocol private_sums.",
+            )
+
+
 class SumsNetwork:
     """Network for a protocol that receives sums instead of single replies.
 
@@ -217,13 +228,7 @@ class SumsNetwork:
         self._begin(tasks)
         asked = self._question(tasks)
         others = tuple(task for task in tasks if asked is None or task not in asked.tasks)
-        for task in others:
-            if task.reply_type.privacy_cost != "nothing" and not task.drawn:
-                raise InvalidInput(
-                    f"{type(task).__name__} would leave the parties as it is, beside the sums",
-                    where=SECURE,
-                    mend=f"Under it there are {', '.join(sums())}; and the protocol private_sums.",
-                )
+        _check_hidden(task for task in others if not task.drawn)
         if asked is None:
             if to is not None and any(task.remembered for task in others):
                 # A frozen party is not taught, and its history must be that of the others.
@@ -236,8 +241,13 @@ class SumsNetwork:
         raise InvalidInput("parties are asked one by one, and not for a sum", where=SECURE)
 
     def require(self, *tasks: Task) -> Replies:
-        """Send tasks to all parties and require a reply from each; these tasks are not summed."""
+        """Send tasks to all parties and require a reply from each; these tasks are not summed.
+
+        Raises:
+            InvalidInput: a reply would reveal private rows.
+        """
         self._begin(tasks)
+        _check_hidden(task for task in tasks if not task.row_free)
         return self._network.require(*tasks)
 
     def _begin(self, tasks: Sequence[Task]) -> None:
