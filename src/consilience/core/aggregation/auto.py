@@ -43,28 +43,28 @@ from consilience.core.messages.scores import (
 from consilience.core.validation.arrays import Array
 
 __all__ = ["auto"]
-"""Rules that a configuration can name; :mod:`consilience.core.aggregation` hands them on."""
+"""Rules that a configuration can name, registered by :mod:`consilience.core.aggregation`."""
 
 RATIO_EXPONENTS = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0)
-"""Values of a: how much the ratios' own answer counts."""
+"""Candidate values of a, the exponent of the teacher from the ratios."""
 
 MODEL_EXPONENTS = (0.5, 1.0, 1.5, 2.0, 3.0)
-"""Values of b: how much the models' answer counts."""
+"""Candidate values of b, the exponent of the teacher from the models."""
 
 TEMPERS = (0.5, 1.0, 2.0)
-"""Values of τ: for values, weights are ratios to this power."""
+"""Candidate values of τ: for values, weights are ratios to this power."""
 
 _LITTLE = 0.01
-"""Part of the largest share below which a choice takes no part."""
+"""Choices with a share below this fraction of the largest share are dropped."""
 
 _UNHEARD = 1e-9
-"""Least probability that a likelihood is taken of."""
+"""Lower bound on probabilities and scales, against divisions by zero and logarithms of zero."""
 
 _ONE_CLASS = 0.9
-"""Share of a party's claims from which on they are of one class."""
+"""Share of a party's claims in one class from which the party counts as having one class only."""
 
 _VARIED = 0.25
-"""Share of the median party's variance over rows below which answers count less in a plain mean."""
+"""Variance over rows, relative to the median party's, below which answers count less in a plain mean."""
 
 _ALIKE, _STEEP = 0.3, 4
 """Root of the median correlation of two parties' answers from which agreement counts in full; and exponent of
@@ -74,7 +74,7 @@ _MOST, _SEVERAL = 2 / 3, 3
 """Share of the parties that must know a class, and number of parties, for agreement to be evidence."""
 
 UNIFORM = "gives the same answer for every public row"
-"""Clause on a party whose model is constant."""
+"""Clause on a party with a constant model."""
 
 _NEIGHBOURS, _STEPS = 20.0, 6
 """Rows of each class that are taken for granted before the labels of neighbours are counted, a tenth of them
@@ -82,31 +82,36 @@ of any class; and steps in which these counts are fitted."""
 
 
 def auto() -> Aggregator:
-    """Choose how to weigh the parties, in every round, by rows that no model was trained on.
+    """Choose in every round how to weight the parties, by the likelihood of held-out calibration rows.
 
-    Pooled, the parties' data would follow ``sum_c S_c(x) p_c(y | x) / sum_c S_c(x)`` with ``S_c(x) = sum_y
-    s_c(x, y)`` (Mansour et al. 2008), and also ``sum_c s_c(x, y) / sum_c S_c(x)``, where no model takes part.
-    Both are estimates, too flat or too sharp, and not of the same errors. The teacher is
+    If the parties' data were pooled, labels would follow ``sum_c S_c(x) p_c(y | x) / sum_c S_c(x)`` with
+    ``S_c(x) = sum_y s_c(x, y)`` (Mansour et al. 2008). Without any model they would follow
+    ``sum_c s_c(x, y) / sum_c S_c(x)``. Both are estimates, too flat or too sharp, with different errors.
+    A candidate teacher is
 
-        t(x, y) ∝ q(x, y)^a p(x, y)^b,
+        t(x, y) ∝ q(x, y)^a p(x, y)^b.
 
-    q the second; p the first, or the plain mean where that is better; or it is that of
-    :func:`~consilience.core.aggregation.density_ratio.density_ratio` to the power b. Of all these it takes
-    the mean, each weighed by the root of its likelihood on the parties' calibration rows, where each stands
-    at the public row it is nearest to, with ``exp(-((a - 1)² + (b - 1)²) / 2)`` before any: without such rows
-    a and b are 1. Ratios are of training rows. Parties calibrate what they predict
+    Here q is the second estimate, and p is the first one or the plain mean of the models. Further candidates
+    are the teacher of :func:`~consilience.core.aggregation.density_ratio.density_ratio` to the power b. The
+    result is the mean of all candidates, weighted by the square root of their likelihood on the parties'
+    calibration rows. Each calibration row counts at its nearest public row. The prior of a candidate is
+    ``exp(-((a - 1)² + (b - 1)²) / 2)``; without calibration rows, a and b are 1. Density ratios are computed
+    from training rows. Parties calibrate their predictions
     (:class:`~consilience.core.numerics.calibration.Calibration`).
 
-    For values it takes the least squared error on these rows among mean, mean by rows, median, and means
-    weighted by ``S_c(x)^τ``.
+    For values, the rule selects the candidate with the least squared error on the calibration rows: mean,
+    mean by rows, median, or a mean weighted by ``S_c(x)^τ``.
 
-    **What it asks for follows what the parties let leave** (:attr:`.Agreement.ratios`): the above where
-    they trust whoever asks, as in a simulation; where all give coarse ratios alone, these, with a and b 1;
-    else predictions, calibrated, and their mean (for values, the median). In this mean
-    answers count less that hardly vary from row to row, or that disagree with the others'
-    (:func:`_agreement`), or with labels that the coordinator knows (:func:`_confirmed`); it also takes the
-    place of coarse ratios of few classes. The teacher's notes record
-    which form it was, what it chose, and the parties whose model gives the same answer for every row.
+    **The form of the rule depends on the scores that all parties release** (:attr:`.Agreement.ratios`).
+    With exact ratios, as in a simulation, it is the form above. With coarse ratios only, a and b are 1.
+    Without ratios, the rule averages calibrated predictions (for values, it takes the median). It also
+    averages predictions if coarse ratios cover few classes. This mean gives less weight to answers that
+    hardly vary from row to row, that disagree with the others' (:func:`_agreement`), or that contradict
+    labels held by the coordinator (:func:`_confirmed`). The notes of the teacher record its form, its
+    choice, and the parties with a constant model.
+
+    Returns:
+        An aggregator; its teacher has shape ``(n_public, n_outputs)``.
 
     Source:
         This library's own; Mansour, Mohri & Rostamizadeh 2008, "Domain adaptation with multiple sources"
@@ -123,7 +128,7 @@ def auto() -> Aggregator:
 
 
 def _form_for(agreed: Agreement) -> Aggregator:
-    """The form of the rule for the parties' kind, and what they let leave."""
+    """Return the form of the rule for the outcome and for the density ratios that all parties release."""
     if agreed.kind == "regression":
         if agreed.ratios != "exact":
             return Aggregator("auto", _median_of_values, outputs="values")
@@ -232,9 +237,13 @@ class Witnesses:
 
 
 def _by_size(claimed: Array) -> Array:
-    """Weights in a mean of models: equal, but less for parties that claim less than the median party.
+    """Compute the parties' weights in a mean of models, which are lower for parties with few claims.
 
-    A party without claims could else say anything at no risk. Shape ``(m,)``, with sum 1.
+    Weights are equal for parties with at least the median size of claims. A party without claims gets no
+    weight, because it could otherwise influence the mean at no risk.
+
+    Returns:
+        Shape ``(m,)``, with sum 1; all equal if no party has claims.
     """
     if not (claimed > 0).any():
         return np.full(len(claimed), 1 / len(claimed))
@@ -254,14 +263,18 @@ def _of_classes(stack: Stack) -> Combined:
 
 
 def shares_of(seen: Witnesses, sums: Array) -> dict[_Choice, float]:
-    """Weigh the choices by the root of their likelihood: their shares, which sum to 1, the largest first.
+    """Weight the choices by the square root of their likelihood.
 
-    The likeliest alone would follow the chance of few rows. The root is there because a calibration row is
-    judged by the public row next to it: it tells less than a label of that row would.
+    The single likeliest choice would overfit few rows. The square root is taken because each calibration
+    row is scored at its nearest public row, and its label is weaker evidence than a label of that public
+    row.
 
     Args:
-        seen: what the teachers are made of.
+        seen: answers of ratios and models, from which the candidate teachers are computed.
         sums: calibration rows of each class at each public row, shape ``(n, n_classes)``, some above 0.
+
+    Returns:
+        Each choice with its share, in descending order; shares sum to 1, and negligible ones are dropped.
     """
     rows = np.flatnonzero(sums.any(axis=1))
     found = softmax([_evidence(seen.teacher(one, rows), sums[rows], one) / 2 for one in CHOICES])
@@ -271,16 +284,17 @@ def shares_of(seen: Witnesses, sums: Array) -> dict[_Choice, float]:
 
 
 def _evidence(teacher: Array, sums: Array, choice: _Choice) -> float:
-    """Log-likelihood of labels near the rows of a teacher, less doubt of its choice.
+    """Compute the log-likelihood of the labels near a teacher's rows, less the penalty of its choice.
 
-    A label is that of a calibration row that is nearest to a public row, and of class y with probability
-    ``C(k, y)`` where the public row is of class k: ``sum_k t(x, k) C(k, y)``. C is fitted for each teacher by
-    expectation maximisation; without it the flattest teacher would be the likeliest.
+    A label belongs to the calibration row, and counts at the nearest public row. Near a public row of class
+    k, the label is y with probability ``C(k, y)``, so its likelihood is ``sum_k t(x, k) C(k, y)``. C is
+    fitted for each teacher by expectation maximisation; without it the flattest teacher would be the
+    likeliest.
 
     Args:
         teacher: t, shape ``(n_rows, n_classes)``.
-        sums: how many labels of each class there are at each row, of the same shape.
-        choice: the teacher's.
+        sums: number of labels of each class at each row, of the same shape.
+        choice: the choice that made the teacher.
     """
     share = sums.sum(axis=0) / sums.sum()
     granted = _NEIGHBOURS * (0.9 * np.eye(len(share)) + 0.1 * share)
@@ -302,7 +316,7 @@ def _of_coarse(stack: Stack) -> Combined:
 
 
 def _taught(stack: Stack, seen: Witnesses, shares: Mapping[_Choice, float], note: str) -> Combined:
-    """The mean teacher of choices, made of ratios of a kind; of one party alone, what it says."""
+    """Average the teachers of the choices; a single party's answer is returned unchanged."""
     if len(stack.parties) == 1:
         return plain_mean(stack)._replace(notes=("auto: one party alone, as it is",))
     same = np.flatnonzero(same_for_all_rows(stack.outputs))
@@ -320,12 +334,13 @@ def _of_predictions(stack: Stack) -> Combined:
 
 
 def _of_answers(stack: Stack, note: str) -> Combined:
-    """The mean of probabilities, in which answers count less that differ from the usual party's.
+    """Average the parties' probabilities, with less weight for unusual answers.
 
-    A constant answer tells no row from another, but moves the mean of all rows towards its class. Answers
-    that are surer than the usual party's would outweigh them. With v the variance over rows, summed over
-    classes, relative to the median party's, weights are ``min(1, 4 v, v^-½)``, times :func:`_agreement`,
-    and with a root set times :func:`_confirmed`. Parties with the same answers share the weight of one.
+    A constant answer does not distinguish rows, but shifts the mean of all rows towards its class. Answers
+    with more variance than the usual party's would outweigh the others. Let v be a party's variance over
+    rows, summed over classes, relative to the median party's. Its weight is ``min(1, 4 v, v^-½)`` times
+    :func:`_agreement`, and times :func:`_confirmed` if the coordinator has labelled rows. Parties with the
+    same answers share the weight of one party.
     """
     groups = _groups(stack.outputs)
     outputs = stack.outputs[groups.argmax(axis=0)]
@@ -348,13 +363,16 @@ def _of_answers(stack: Stack, note: str) -> Combined:
 
 
 def _groups(outputs: Array) -> Array:
-    """Put parties with the same answers, shape ``(m, n, K)``, into one group.
+    """Group the parties with the same answers.
 
-    Parties that are more than half are a group each: were they to share one weight, a single party against
-    them would have as much.
+    Similar parties form separate groups if they are more than half of all: if they shared one weight, a
+    single party against them would have as much.
+
+    Args:
+        outputs: probabilities, shape ``(m, n, K)``.
 
     Returns:
-        Which party is in which group, shape ``(m, groups)``, bool.
+        Membership of parties in groups, shape ``(m, groups)``, bool.
     """
     alike = alike_pairs(outputs)
     alike[2 * alike.sum(axis=1) > len(alike)] = False
@@ -365,15 +383,15 @@ def _groups(outputs: Array) -> Array:
 
 
 def _agreement(outputs: Array) -> Array:
-    """Weigh parties, class by class, by how their answers agree with those of the others.
+    """Weight parties, class by class, by the agreement of their answers with those of the others.
 
-    For a class, r is the median over the other parties of the correlation over rows of their probabilities
-    with the party's: a minority that agrees with itself does not raise it. ``b = 1 / (1 + d²)``, d the
-    distance of a party's mean probability from the median party's, in median standard deviations, is lower
-    for answers that are shifted. With r' and b' the medians over parties the weight is ``min(1, r / r')^4
-    min(1, b / b')^4``. If r' is below 0.09, answers are hardly alike at all, and the first factor moves
-    towards 1 as r' falls. If there is a class that fewer than two thirds of the parties tell from row to
-    row, as with specialists, all weights are 1: who disagrees may be the one that knows.
+    For a class, r is the median, over the other parties, of the correlation over rows between their
+    probabilities and the party's. A minority that agrees with itself does not raise this median. ``b = 1 /
+    (1 + d²)`` is lower for shifted answers; d is the distance of a party's mean probability from the median
+    party's, in median standard deviations. With r' and b' the medians over parties, the weight is ``min(1,
+    r / r')^4 min(1, b / b')^4``. If r' is below 0.09, answers hardly correlate, and the first factor moves
+    towards 1 as r' falls. All weights are 1 if fewer than two thirds of the parties can predict some class,
+    as with specialists: a party that disagrees may then be the only one with data of that class.
 
     Args:
         outputs: probabilities, shape ``(m, n, K)``.
@@ -405,12 +423,12 @@ def _agreement(outputs: Array) -> Array:
 
 
 def _confirmed(outputs: Array, labelled: tuple[Array, Array]) -> Array:
-    """Weigh parties, class by class, by what labelled rows say of their answers.
+    """Weight parties, class by class, by the accuracy of their answers on labelled rows.
 
-    For a class, r is a party's mean probability on labelled rows of the class less the largest such mean on
-    those of another class, at least 0: a party that calls one other class by this name has none. With r' the
-    largest r of a party the weight is ``(r / r')²``: a specialist counts for the classes that it knows.
-    Classes with fewer than eight labelled rows, or that no party tells from all others, are not judged.
+    For a class, r is a party's mean probability on labelled rows of the class, less the largest such mean
+    on rows of another class, at least 0. A party that assigns another class to this one has r = 0. With r'
+    the largest r of a party, the weight is ``(r / r')²``, so a specialist counts for its own classes. A
+    class keeps weight 1 if it has fewer than eight labelled rows, or if r is 0 for every party.
 
     Args:
         outputs: probabilities, shape ``(m, n, K)``.

@@ -18,7 +18,7 @@ from consilience.core.validation.arrays import Array
 from consilience.core.validation.printing import prints_no_rows
 
 GUARANTEE = "privacy: "
-"""What a note of a teacher begins with that says what was guaranteed to whom, for the head of a report."""
+"""Prefix of a teacher's note on a privacy guarantee, which reports show at their head."""
 
 
 @prints_no_rows
@@ -29,11 +29,11 @@ class Stack:
     Attributes:
         parties: m names.
         outputs: shape ``(m, n_public, n_outputs)``: probabilities, logits or values.
-        further: the scores that the rule asked for: type of score to its ``values``, shape ``(m, …)``.
+        further: the scores that the rule requires: type of score to its ``values``, shape ``(m, …)``.
         classes: names of the classes, in the order of the outputs; empty for values.
         memory: memory of the rule from the round before, empty at first.
-        labelled: places of the public rows whose class the coordinator knows, and these classes, two arrays
-            of one length; ``None`` if it knows none.
+        labelled: indices of the public rows with a label at the coordinator, and the indices of their
+            classes, two arrays of one length; ``None`` without such labels.
     """
 
     parties: tuple[str, ...]
@@ -51,10 +51,11 @@ class Teacher:
 
     Attributes:
         values: shape ``(n_public, n_outputs)``: soft labels (float32) or values (float64).
-        weights: shape ``(m, n_public)``, what each party counted for; ``None`` where the rule is not a
-            weighted mean. A row for which nobody counts is not taught.
+        weights: weight of each party on each row, shape ``(m, n_public)``; ``None`` if the rule is not a
+            weighted mean. Rows with zero weight for every party are not
+            taught.
         parties: names of the m parties that replied; excluded ones are among them, with weight 0.
-        notes: remarks of the rule for the ledger, such as what it has chosen, or which parties are excluded.
+        notes: remarks of the rule for the ledger, such as its choice, or the excluded parties.
         memory: memory for the next round, of the rule and of its screen.
     """
 
@@ -66,7 +67,7 @@ class Teacher:
 
     @property
     def taught(self) -> Array | None:
-        """A mask of the public rows that are taught, shape ``(n_public,)``, bool; ``None`` for all."""
+        """Mask of the taught public rows, shape ``(n_public,)``, bool; ``None`` if all are taught."""
         if self.weights is None or self.weights.any(axis=0).all():
             return None
         return np.asarray(self.weights.any(axis=0))
@@ -90,15 +91,15 @@ class Combined(NamedTuple):
 
 
 Rule = Callable[[Stack], Combined]
-"""A rule of aggregation: from the stacked replies of a round to a teacher."""
+"""An aggregation rule: a function from the stacked replies of a round to a teacher."""
 
 
 class Screened(NamedTuple):
-    """What a screen gives to a rule.
+    """Result of a screen, passed to the rule.
 
     Attributes:
-        replies: the replies that the rule may see.
-        left_out: party to the sentence for which it is left out.
+        replies: the replies that the rule may use.
+        left_out: excluded party to a sentence with the reason.
         memory: memory of the screen for the next round.
         labelled: as in :attr:`Stack.labelled`.
     """
@@ -110,41 +111,41 @@ class Screened(NamedTuple):
 
 
 Screen = Callable[[Replies, Mapping[str, Any]], Screened]
-"""From the replies of a round and the memory of the screen to what the rule may see."""
+"""A function from the replies of a round and the memory of the screen to the input of the rule."""
 
 
 @dataclass(frozen=True, repr=False)
 class Aggregator:
-    """A rule with its name and what it asks of the parties.
+    """Combine the replies of a round into a :class:`Teacher`, with a named rule and its requirements.
 
-    Calling it with the replies of a round gives the :class:`Teacher`. A rule of your own is any pure
-    function from a :class:`Stack` to ``(teacher, weights or None)``, and notes for the ledger if it has any.
+    Call it with the replies of a round. A custom rule is a pure function from a :class:`Stack` to
+    :class:`Combined`: teacher, weights or ``None``, and optional notes for the ledger.
 
     Attributes:
-        name: as reports show it.
+        name: name in reports.
         rule: the pure function.
-        outputs: what the parties send: ``"probabilities"``, ``"logits"`` or ``"values"``.
-        needs: types of the scores that the rule reads beside predictions: subclasses of
+        outputs: kind of the parties' predictions: ``"probabilities"``, ``"logits"`` or ``"values"``.
+        needs: types of the scores that the rule uses in addition to predictions: subclasses of
             :class:`~consilience.core.messages.scores.Score`, such as
             :class:`~consilience.core.messages.scores.RowCount`.
-        options: type of score to the options of the task that asks for it, where that has any.
-        linear: whether the rule needs the parties' mean alone: its teacher of m parties is that of one party
-            whose outputs are their mean, weighted by ``RowCount`` where the rule needs it. Then replies are
-            added up as they come, and no single one is looked at.
-        calibrated: whether parties correct what they send by their calibration rows first.
-        one_class: whether the rule reads which one class a row is of, and cannot serve several labels.
+        options: type of score to the options of the task that requests it, if any.
+        linear: whether the rule needs only the parties' mean: its teacher of m parties equals that of one
+            party whose outputs are their mean, weighted by ``RowCount`` if the rule needs it. Replies are
+            then added up as they arrive, and no individual reply is inspected.
+        calibrated: whether parties calibrate their predictions on their calibration rows first.
+        one_class: whether the rule uses exactly one class per row, and cannot serve several labels.
         summed: form of the rule as a sum, and its settings
-            (:mod:`consilience.privacy.secure_aggregation.rules_as_sums`); ``None`` for a rule that is none,
-            or is linear.
-        forms: makes the rule for parties that have agreed, of one that has several forms, such as one for
-            classes and one for values; ``None`` for a rule that has one.
-        screen: looks at the replies before the rule does, and may leave parties out or cap what they claim,
-            such as :class:`~consilience.core.aggregation.guard.Guard`; ``None`` for none.
-        last: puts the last answers of absent parties in their place, before the screen looks at them, and
-            weights them down after; ``None`` for those that answered alone.
+            (:mod:`consilience.privacy.secure_aggregation.rules_as_sums`); ``None`` for a linear rule, and for
+            a rule without such a form.
+        forms: function that makes the rule for the parties' agreement, if the rule has several forms, such as
+            one for classes and one for values; ``None`` for a rule with one form.
+        screen: function that inspects the replies before the rule, and may exclude parties or cap their
+            claims, such as :class:`~consilience.core.aggregation.guard.Guard`; ``None`` for none.
+        last: substitutes the last answers of absent parties before the screen runs, and reduces their
+            weight afterwards; ``None`` to use only the replies of the round.
 
     Raises:
-        InvalidInput: a linear rule that needs something else than row counts.
+        InvalidInput: a linear rule needs scores other than row counts.
     """
 
     name: str
@@ -174,10 +175,16 @@ class Aggregator:
         return "regression" if self.outputs == "values" else "classification"
 
     def suited_to(self, agreed: Agreement) -> Aggregator:
-        """Give the form of the rule for what these parties agreed on.
+        """Return the form of the rule for an agreement of the parties.
+
+        Args:
+            agreed: the agreement.
+
+        Returns:
+            The rule itself if it has one form, else the form for this agreement, with the same screen.
 
         Raises:
-            InvalidInput: it reads one class of each row, and these have several labels.
+            InvalidInput: the rule uses one class of each row, and these rows have several labels.
         """
         outcome = outcome_of(agreed.outcome)
         if self.one_class and outcome is not None and outcome.several:
@@ -196,14 +203,18 @@ class Aggregator:
         return f"Aggregator({self.name!r})"
 
     def __call__(self, replies: Replies, memory: Mapping[str, Any] | None = None) -> Teacher:
-        """The teacher of these replies.
+        """Compute the teacher of a round's replies.
 
         Args:
-            replies: those of a round.
-            memory: of the teacher of the round before; ``None`` at first.
+            replies: replies of the round.
+            memory: memory of the previous round's teacher; ``None`` at first.
+
+        Returns:
+            The teacher, with values of shape ``(n_public, n_outputs)``.
 
         Raises:
-            KnowledgeRefused: a reply lacks what the rule needs, or is of another kind.
+            KnowledgeRefused: a required reply is missing, or predictions are of another kind.
+            InvalidInput: the rule does not return :class:`Combined`.
         """
         for given in replies.of(Predictions):
             if given.kind != self.outputs:
@@ -262,9 +273,12 @@ def stack(
     """Stack the replies in the order of the parties' names, in float64.
 
     Args:
-        replies: those of a round.
-        needs: types of the scores beside :class:`Predictions`.
+        replies: replies of a round.
+        needs: types of the scores required in addition to :class:`Predictions`.
         memory: memory of the rule from the round before.
+
+    Returns:
+        The stack, with outputs of shape ``(m, n_public, n_outputs)``.
 
     Raises:
         KnowledgeRefused: a party's reply of one type is missing.
@@ -283,7 +297,10 @@ def stack(
 
 
 def completed(scores: Sequence[Any]) -> Array:
-    """Stack scores of the parties; one without rows of its own has the mean of the others', or else 1."""
+    """Stack the scores of the parties, shape ``(m, …)``, in float64.
+
+    A party without private rows gets the mean of the other parties' scores, or 1 if all parties have no rows.
+    """
     values = np.stack([one.values for one in scores], dtype=np.float64)
     absent = np.array([getattr(one, "absent", False) for one in scores])
     if absent.any():
@@ -323,13 +340,16 @@ _ROUNDING = 1e-6
 
 
 def onto_simplex(values: Array, otherwise: Array | None = None) -> Array:
-    """Rows put back among the distributions: clipped at 0 and rescaled to sum to 1.
+    """Project rows onto distributions: clip them at 0 and rescale them to sum to 1.
 
-    A row that is a distribution to the accuracy of float32 stays as it is, bit for bit.
+    A row that sums to 1 in the accuracy of float32 and has no negative entry is returned bit-identical.
 
     Args:
         values: shape ``(n, n_classes)``.
-        otherwise: of the same shape, for rows of which nothing is above 0; uniform by default.
+        otherwise: replacement, of the same shape, for rows without a positive entry; uniform by default.
+
+    Returns:
+        Distributions, of the same shape.
     """
     off = np.abs(values.astype(np.float64) @ np.ones(values.shape[1]) - 1) > _ROUNDING
     if (values < 0).any():

@@ -2,7 +2,7 @@
 
 m parties, n public rows, K classes; ``s_c(x, y)`` is the density ratio that party c claims, ``p_c(x, y)`` its
 probability, and ``v_c = s_c p_c`` its vote. The size of a party's claims at a row is ``S_c(x) = sum_y s_c``.
-Nothing here reads a label. ``docs/theory/robustness.md`` proves what such tests can and cannot find.
+Only :func:`wrong_on_labels` uses labels. ``docs/theory/robustness.md`` proves the limits of such tests.
 """
 
 from __future__ import annotations
@@ -16,45 +16,46 @@ import numpy as np
 from consilience.core.validation.arrays import Array
 
 ABOVE_USUAL = 1.5
-"""Times the usual density at a row that one party may claim there."""
+"""Maximum of a party's claims at a row, as a multiple of the usual density."""
 
 SAME = 1e-3
-"""Range, or standard deviation over rows, of a probability that is the same for all rows."""
+"""Range, or standard deviation over rows, below which a probability counts as constant."""
 
 _LEAST = 1e-12
-"""Least divisor; a sum of claims below it is none."""
+"""Least divisor; a sum of claims below it counts as 0."""
 
 _APART_MEANS = 3.0
-"""Median distances of the parties' mean values by which the usual range is wider at either end."""
+"""Extension of the usual range at either end, in median distances of the parties' mean values."""
 
 _COPY = 1e-4
-"""One less the cosine of the claims, and of the outputs, of two parties above which one is a copy."""
+"""One minus the cosine between two parties' claims, and between their outputs, below which they are copies.
+"""
 
 _MEASURES: tuple[Callable[[Array, Array], Array], ...] = (
     lambda ratios, outputs: ratios.sum(axis=2),
     lambda ratios, outputs: ratios.max(axis=2),
     lambda ratios, outputs: (ratios * outputs).sum(axis=2),
 )
-"""Sizes of claims at a row, each of which one choice of ``auto`` weighs parties by: all classes together, the
-largest class, and the vote."""
+"""Measures of the size of claims at a row: all classes together, the largest class, and the vote. Each is the
+weight of a party in one choice of ``auto``."""
 
 
 def bounded(ratios: Array, outputs: Array, whole: float = 1.0) -> Array:
-    """Scale down claims that are larger than those of the usual party, and those of copies.
+    """Scale down duplicated claims, and claims above the usual party's.
 
-    Parties with claims and outputs that are alike to about one percent count as one: their claims are
-    divided by their number.
+    Parties whose claims and outputs are both proportional to about one percent count as one party: their
+    claims are divided by their number.
 
-    At a row a party may claim :data:`ABOVE_USUAL` times the usual density, and over all rows as much as the
-    median party; both by each of three measures. The usual density is the median over parties of their mean
-    density at the rows that they claim, ``sum_x size² / sum_x size``. Parties without claims count in
-    neither. If half of the parties or more claim nothing, as with coarse ratios of small classes, no claims
-    count.
+    At a row a party may claim :data:`ABOVE_USUAL` times the usual density, and over all rows ``whole``
+    times as much as the median party. Both bounds apply to each of three measures. The usual density is the
+    median over parties of their mean density on their claimed rows, ``sum_x size² / sum_x size``. Both
+    medians exclude parties without claims. All claims are set to 0 if half of the parties or more have
+    none, as with coarse ratios of small classes.
 
     Args:
         ratios: claims, shape ``(m, n, K)``; below 0 is 0.
         outputs: probabilities, of the same shape.
-        whole: times the median party's claims that one party may claim over all rows.
+        whole: limit of a party's claims over all rows, as a multiple of the median party's.
 
     Returns:
         Bounded claims, of the same shape, float64, 0 or more.
@@ -80,11 +81,12 @@ def bounded(ratios: Array, outputs: Array, whole: float = 1.0) -> Array:
 
 
 def usual_range(values: Array) -> tuple[Array, Array]:
-    """Give the least and the largest value that a party may predict, for each target.
+    """Compute the least and the largest value that a party may predict, for each target.
 
-    These are the medians over parties of their least and largest values, and at either end as much again and
-    three times the median distance of a party's mean from the median one. If half of the parties or more
-    predict other sizes than the median party, all keep theirs; a single one that is far off does not.
+    The range starts from the medians over parties of their least and largest values. Each end is extended
+    by the width of this range plus three times the median distance of a party's mean from the median mean.
+    If half of the parties or more predict values of another size than the median party, the range covers
+    all parties; a single outlying party is clipped.
 
     Args:
         values: shape ``(m, n, K)``.
@@ -100,15 +102,18 @@ def usual_range(values: Array) -> tuple[Array, Array]:
 
 
 def suffice(ratios: Array, outputs: Array) -> bool:
-    """Tell whether parties claim enough of the classes that they predict for a rule to use their claims.
+    """Return whether parties claim enough of their predicted classes for a rule to use the claims.
 
-    A coarse density ratio is 0 for a class of which a party has few rows. If the median party claims only a
-    third of the classes that it tells from row to row, claims are of the other classes alone, and a rule that
-    used them would miss the rest.
+    A coarse density ratio is 0 for a class with few rows at the party. A rule that used such claims would
+    neglect these classes. A class counts as known to a party if the party claims it or if its probability
+    varies over rows.
 
     Args:
         ratios: claims, shape ``(m, n, K)``.
         outputs: probabilities, of the same shape.
+
+    Returns:
+        Whether the median party claims more than a third of its known classes.
     """
     claimed = (ratios > 0).any(axis=1)
     known = (claimed | (outputs.std(axis=1) > SAME)).sum(axis=1)
@@ -130,7 +135,14 @@ def alike_pairs(values: Array) -> Array:
 
 
 def same_for_all_rows(outputs: Array) -> Array:
-    """Mark the parties whose answers, shape ``(m, n, K)``, are the same for every row of several."""
+    """Mark the parties with a constant answer over several rows.
+
+    Args:
+        outputs: probabilities, shape ``(m, n, K)``.
+
+    Returns:
+        Shape ``(m,)``, bool; false for all parties if there is one row.
+    """
     if outputs.shape[1] == 1:
         return np.zeros(len(outputs), dtype=bool)
     return np.asarray(np.ptp(outputs, axis=1).max(axis=1) < SAME)
@@ -141,8 +153,8 @@ class Suspect(NamedTuple):
 
     Attributes:
         party: its place among the m parties.
-        strength: how far it is beyond the threshold of its test, 1 at the threshold.
-        evidence: a clause on what was found.
+        strength: distance beyond the threshold of its test, 1 at the threshold.
+        evidence: a clause with the evidence.
     """
 
     party: int
@@ -183,26 +195,26 @@ COARSE = Thresholds(
     wrong_class=0.88,
     sure=False,
 )
-"""Thresholds for exact and coarse density ratios. Chosen on seeds 0 to 5 of digits, heart disease with nobody
-malicious and under attack, between the largest honest party and the smallest attacker; coarse claims overlap
-more, so that their thresholds spare more parties and find fewer attackers."""
+"""Thresholds for exact and coarse density ratios. Chosen on seeds 0 to 5 of digits and heart disease, with and
+without attackers, between the largest honest party and the smallest attacker. Coarse claims overlap more, so
+that their thresholds spare more parties and find fewer attackers."""
 
 LEAST_ROWS = 8
-"""Public rows below which agreement on them is no evidence."""
+"""Minimum number of public rows for agreement on them to be evidence."""
 
 _SMALL = 0.7
-"""Votes over the median party's below which a party has few."""
+"""Votes relative to the median party's, below which likeness counts as weaker evidence."""
 
 _APART = 0.1
-"""Least difference of the median likeness to the own and to another class; below it no two parties share a
-class, and likeness is no evidence."""
+"""Least difference between the median likeness to the same class and to another class. Below it the parties
+share no class, and likeness is no evidence."""
 
 _WRONG = 0.45
-"""Share of squared votes on labelled rows that are wrong; honest parties had 0.22 with exact ratios, and
-0.43."""
+"""Share of wrong squared votes on labelled rows; honest parties had at most 0.22 with exact ratios, and 0.43
+with coarse ones."""
 
 _MOSTLY_WRONG = 0.7
-"""The same share, from which on a party of few claims is judged as one of many."""
+"""The same share, from which a party with few claims is tested like one with many."""
 
 _ASTRAY = 0.7
 """Votes for a class on labelled rows of another: between the largest honest party and most attackers."""
@@ -212,12 +224,12 @@ _EVERYWHERE, _WIDER, _WIDE = 0.9, 1.8, 3.8
 the class that are needed for it; and times their rows from which little contradiction is needed."""
 
 _CONSISTENT = 0.4
-"""Share of the usual party's agreement between model and claims that a party must have; honest ones had
-0.57."""
+"""Minimum agreement between a party's model and claims, relative to the usual party's; honest parties had at
+least 0.57."""
 
 _MORE_PARTIES = 0.2
-"""Exponent by which the threshold of the test of outvoted claims rises with the parties beyond ten: of fifty
-honest ones with 28 rows each the largest share was 0.45."""
+"""Exponent of the number of parties over ten, by which the threshold of outvoted claims rises. Of fifty honest
+parties with 28 rows each, the largest share was 0.45."""
 
 _SOME_OUTVOTED, _MOST_OUTVOTED = 0.18, 0.4
 """Share of votes, by its own density, that must be outvoted for a spread of claims to be evidence: if the
@@ -229,19 +241,19 @@ def suspects(
 ) -> list[Suspect]:
     """Find the parties whose claims the others contradict, by five tests.
 
-    The first test that finds a party decides: inconsistent, misplaced, spread, leading, outvoted. A caller
-    that excludes parties takes the strongest, and asks again without it, because an attacker changes the
-    figures of all others.
+    The first test with a suspect decides: inconsistent, misplaced, spread, leading, outvoted. To exclude
+    several parties, a caller excludes the strongest suspect and repeats the tests without it, because an
+    attacker changes the figures of all others.
 
     Args:
         ratios: bounded claims, shape ``(m, n, K)``, of three parties or more.
         outputs: probabilities, of the same shape.
         limits: thresholds for this kind of ratio.
-        spared: places of parties that are no suspects, whatever they claim.
+        spared: places of the parties that must not become suspects.
 
     Returns:
-        Suspects of one test, the strongest first; empty if no test finds any, or if there are fewer public
-        rows than are evidence.
+        Suspects of one test, the strongest first; empty if no test finds any, or if there are fewer than
+        :data:`LEAST_ROWS` public rows.
     """
     if ratios.shape[1] < LEAST_ROWS:
         return []
@@ -315,7 +327,10 @@ def _likeness(votes: Array, judged: Array | None = None) -> tuple[Array, Array]:
 
 
 def _leading(ratios: Array, outputs: Array, votes: Array, limits: Thresholds) -> list[Suspect]:
-    """Claims that are far more like the others' claims of another class, whatever the usual party's are."""
+    """Find parties whose claims resemble the others' claims of another class far more than of the same class.
+
+    Unlike :func:`_misplaced`, the threshold does not depend on the usual party.
+    """
     mass = votes.sum(axis=1)
     witnessed = (
         mass.sum(axis=0) - mass > 1
@@ -467,7 +482,7 @@ def wrong_on_labels(
 
 
 def _astray(votes: Array, dense: Array, labels: Array) -> float:
-    """How far a party's votes for a class lie on labelled rows of another.
+    """Measure how far a party votes for a class on labelled rows of another class.
 
     Args:
         votes: shape ``(R, K)``.
@@ -475,8 +490,9 @@ def _astray(votes: Array, dense: Array, labels: Array) -> float:
         labels: classes of the rows, shape ``(R,)``.
 
     Returns:
-        The largest, over pairs of classes that have labelled rows, of the mean vote over that on the own
-        class's rows, 2 at most, times the mean of its density times its share of votes.
+        The maximum over pairs of labelled classes of a product. Its first factor is the mean vote on rows
+        of the other class over the mean vote on rows of the voted class, 2 at most. Its second factor is
+        the mean, on rows of the other class, of density times share of votes.
     """
     labelled, codes = np.unique(labels, return_inverse=True)
     of = np.eye(len(labelled))[codes]

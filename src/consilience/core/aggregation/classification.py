@@ -41,13 +41,13 @@ __all__ = [
     "trimmed_mean",
     "count_weighted",
 ]
-"""Rules that a configuration can name; :mod:`consilience.core.aggregation` hands them on."""
+"""Rules that a configuration can name, registered by :mod:`consilience.core.aggregation`."""
 
 TEMPERATURES = (0.0, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0)
-"""What sUWA chooses from; at 0 it is the mean, at 1 UWA."""
+"""Candidate temperatures of sUWA; 0 gives the mean, 1 gives UWA."""
 
 _UNHEARD = 1e-3
-"""Least probability that a likelihood is taken of: a few rows near the wrong ones decide nothing alone."""
+"""Lower bound on probabilities in a likelihood, so that a few mislabelled neighbours do not dominate it."""
 
 
 def avg() -> Aggregator:
@@ -87,10 +87,11 @@ def suwa(temperature: float | Literal["auto"] = 0.1) -> Aggregator:
     0.1 is the default of this library.
 
     ``"auto"`` takes, in every round, the one of :data:`TEMPERATURES` whose teacher t has the highest
-    likelihood ``sum_c sum_x sum_y s_c(x, y) log t(x, y)`` on the parties' calibration rows. These stay
-    where they are: ``s_c(x, y)`` is how many of party c's rows of class y come on one public row at x
-    (:class:`consilience.core.numerics.density.PublicRatio`), which parties say once. Rows can be rebuilt from
-    that: like :func:`~consilience.core.aggregation.density_ratio.density_ratio` it is for simulations.
+    likelihood ``sum_c sum_x sum_y s_c(x, y) log t(x, y)`` on the parties' calibration rows. Calibration
+    rows stay at the parties, which send density ratios once. ``s_c(x, y)`` is the number of party c's rows
+    of class y per public row at x (:class:`consilience.core.numerics.density.PublicRatio`). Private rows
+    can be reconstructed from these ratios, so use ``"auto"`` only in simulations, like
+    :func:`~consilience.core.aggregation.density_ratio.density_ratio`.
 
     Args:
         temperature: T > 0; 1 gives UWA, T → 0 the mean, T → ∞ the most confident party alone; under masks T
@@ -109,7 +110,7 @@ def suwa(temperature: float | Literal["auto"] = 0.1) -> Aggregator:
 
 
 def entropy_weighted(temperature: float = 1.0) -> Aggregator:
-    """Parties that are sure count more: weights are the softmax over parties of ``-H(p_c(x)) / T``.
+    """Weight parties by confidence: the softmax over parties of ``-H(p_c(x)) / T``.
 
     Args:
         temperature: T > 0, in nats of entropy H; T → ∞ gives the mean.
@@ -176,10 +177,10 @@ def majority_vote() -> Aggregator:
 
 
 def coordinate_median() -> Aggregator:
-    """Median over parties of each class's probability, rescaled to sum to 1.
+    """Compute the median over parties of each class's probability, rescaled to sum to 1.
 
-    Yin et al. 2018, there for gradients. Where every median is 0 (parties sure of different classes)
-    there is nothing to rescale, and the row keeps the mean.
+    Yin et al. 2018, there for gradients. If every median of a row is 0, because parties are sure of different
+    classes, the row keeps the mean.
     """
 
     def rule(stack: Stack) -> Combined:
@@ -191,12 +192,12 @@ def coordinate_median() -> Aggregator:
 
 
 def trimmed_mean(share: float = 0.2) -> Aggregator:
-    """Mean over parties of each class's probability without its extremes, rescaled to sum to 1.
+    """Compute the mean over parties of each class's probability without its extremes, rescaled to sum to 1.
 
-    Yin et al. 2018. Where everything left is 0 the row keeps the untrimmed mean.
+    Yin et al. 2018. If all trimmed means of a row are 0, the row keeps the untrimmed mean.
 
     Args:
-        share: what is cut at each end, in [0, 0.5): ``floor(share * m)`` of the m parties.
+        share: share of the m parties to cut at each end, in [0, 0.5): ``floor(share * m)`` parties.
     """
     check_number("share", share, at_least=0, below=0.5, where="trimmed-mean")
 

@@ -16,46 +16,46 @@ __all__ = [
     "density_ratio",
     "coarse_density_ratio",
 ]
-"""Rules that a configuration can name; :mod:`consilience.core.aggregation` hands them on."""
+"""Rules that a configuration can name, registered by :mod:`consilience.core.aggregation`."""
 
 
 RIDGE = 0.3
-"""How much density ratios are smoothed. Chosen on digits, MNIST and TREC, by the accuracy of the teacher that
-they make on their public rows."""
+"""Smoothing of density ratios. Chosen on digits, MNIST and TREC, by the accuracy of the teacher on their public
+rows."""
 
 Estimator = Literal["kernel", "logistic"]
 ESTIMATORS = ("kernel", "logistic")
-"""How density ratios can be estimated."""
+"""Estimators of density ratios."""
 
 DOUBT = 1e-3
-"""What all parties together count for beyond their ratios, for each class, as a share of what the ratios
-of a row come to on the mean: on rows that nobody knows the teacher is the plain mean."""
+"""Weight of all parties together in addition to their ratios, for each class, as a share of the mean total of
+ratios per row. The teacher is therefore the plain mean on rows far from all private rows."""
 
 
 def density_ratio(ridge: float = RIDGE, estimator: Estimator = "kernel") -> Aggregator:
-    """Every party counts, on each row and for each class, as its private rows of that class lie near the row.
+    """Weight each party, per public row and class, by its density ratio of private to public rows.
 
-    **For simulations**: rows of small classes can be rebuilt from what it asks for, and who is in a class can
-    be told (``docs/results/rebuilding.md``). Between sites parties refuse it, and
-    :func:`coarse_density_ratio` is what may be used.
+    **For simulations**: rows of small classes can be reconstructed from the exact ratios that this rule
+    requires, and membership in a class can be inferred (``docs/results/rebuilding.md``). Sites refuse these
+    ratios; use :func:`coarse_density_ratio` between sites.
 
-    Pooled, the parties' data would follow ``p(y | x) ∝ sum_c s_c(x, y)``, where ``s_c(x, y)`` is how many
-    rows of class y party c has for each public row at x. Every party estimates its own s_c, in a space made
-    of the public rows alone (:mod:`consilience.core.numerics.feature_space`), relative to the density of the
-    public rows (:class:`consilience.core.numerics.density.PublicRatio`), which makes estimates of different
-    parties comparable, whatever their models. Its model is a second witness of the same classes, and the
-    teacher is
+    If the parties' data were pooled, labels would follow ``p(y | x) ∝ sum_c s_c(x, y)``; ``s_c(x, y)`` is
+    the number of party c's rows of class y per public row at x. Every party estimates its s_c in a feature
+    space computed from the public rows alone (:mod:`consilience.core.numerics.feature_space`), relative to
+    the density of the public rows (:class:`consilience.core.numerics.density.PublicRatio`). Estimates of
+    different parties are therefore comparable, whatever their models. The party's model provides a second
+    estimate of the same classes, and the teacher is
 
         t(x, y) ∝ sum_c s_c(x, y) p_c(x, y).
 
-    Where all parties' rows are alike that is their mean, times what their rows say together. A party that
-    answers alone is believed as it is: there is nobody to weigh it against. The weights that the teacher
-    reports are the shares of its mass that came from each party.
+    If all parties have the same distribution of rows, the teacher is the mean of their models times the
+    pooled ratios. A single party's answer is returned unchanged. The reported weights are each party's
+    share of the teacher's mass.
 
     Args:
-        ridge: how much the ratios are smoothed, above 0. The default was chosen on digits, MNIST and TREC,
-            by the teacher's accuracy on their public rows; up to ten times it little changes, and below a
-            third of it ratios follow single rows. It is of the kernel's alone.
+        ridge: smoothing of the ratios, above 0, for the kernel estimator only. The default was chosen on
+            digits, MNIST and TREC, by the teacher's accuracy on their public rows. Up to ten times the
+            default changes little; below a third of it, ratios follow single rows.
         estimator: ``"kernel"``; or ``"logistic"``, the odds of a logistic regression between the party's
             classes and "public" (:func:`consilience.methods.comparison_rules.membership.log_odds`).
 
@@ -77,13 +77,14 @@ def density_ratio(ridge: float = RIDGE, estimator: Estimator = "kernel") -> Aggr
 
 
 def coarse_density_ratio() -> Aggregator:
-    """Every party counts, on each row and for each class, as coarse counts of its private rows say.
+    """Weight each party, per public row and class, by coarse density ratios of its private rows.
 
-    The rule of :func:`density_ratio`, of ratios that may leave a party, and of which the coordinator chooses
-    nothing (:func:`consilience.core.numerics.coarse_ratios.coarse_ratios`): at most 100 counts a class, in
-    fives, in 20 directions, of no class with fewer than 20 rows, unless the party has chosen otherwise
-    (:class:`consilience.core.numerics.coarse_ratios.Coarseness`). At a site it gives them only where its
-    limits allow it (``limits.density_ratios``). Where nobody says anything the teacher is the plain mean.
+    The rule of :func:`density_ratio` is applied to ratios with less private information, and the
+    coordinator cannot set their precision (:func:`consilience.core.numerics.coarse_ratios.coarse_ratios`).
+    By default they are made of at most 100 counts per class, in steps of five, in 20 directions, and
+    classes with fewer than 20 rows are omitted. A party may set other values
+    (:class:`consilience.core.numerics.coarse_ratios.Coarseness`). A site releases these ratios only if its
+    limits allow it (``limits.density_ratios``). If all ratios are 0, the teacher is the plain mean.
 
     Source:
         This library's own, as :func:`density_ratio`.

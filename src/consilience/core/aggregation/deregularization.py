@@ -1,4 +1,4 @@
-"""De-regularisation: undoing in advance what a kernel ridge regression will smooth away."""
+"""De-regularisation: compensate in advance for the shrinkage by a kernel ridge regression."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from consilience.core.validation.numbers import check_number
 Kernel = Callable[[Array, Array], Array]
 
 _KERNEL_RIDGE = {"regularization": 1e-3, "kernel": "rbf", "gamma": None, "degree": 3, "coef0": 1.0}
-"""What de-regularisation and the models must agree on, with the models' defaults."""
+"""Parameters that must be equal in the de-regularisation and in all models, with the models' defaults."""
 
 
 @dataclass(frozen=True)
@@ -28,22 +28,21 @@ class Deregularization:
 
         w = (K_pp + ε I + N_p λ0 I) (K_pp + ε I)⁻¹ v = v + N_p λ0 (K_pp + ε I)⁻¹ v,
 
-    with λ0 = λ in the paper. The jitter stands for what is missing to K_pp's invertibility in floating
-    point: ε is ``jitter`` times the mean of K_pp's diagonal, and K_pp + ε I takes the place of K_pp
-    throughout, so that λ0 = 0 changes nothing. A component of v along an eigenvector of K_pp with
-    eigenvalue μ is multiplied by ``1 + N_p λ0 / (μ + ε)``, its rounding errors too: values travel in
-    double precision.
+    with λ0 = λ in the paper. The jitter makes K_pp invertible in floating point: ε is ``jitter`` times the
+    mean of K_pp's diagonal. K_pp + ε I replaces K_pp throughout, so that λ0 = 0 leaves v unchanged. A
+    component of v along an eigenvector of K_pp with eigenvalue μ is multiplied by ``1 + N_p λ0 / (μ + ε)``,
+    and so are its rounding errors. Values are therefore sent in double precision.
 
-    Only the server needs it; it looks at the public inputs and at no data of anybody.
+    Only the server computes this, from the public inputs and without private data.
 
     Args:
         kernel: the clients' kernel, a name of :data:`consilience.core.numerics.kernels.KERNELS` or a
             function.
-        regularization: λ0 ≥ 0; 0 changes nothing.
+        regularization: λ0 ≥ 0; 0 disables de-regularisation.
         jitter: ε relative to the mean of K_pp's diagonal, in [0, 1).
-        gamma: of the kernel, as in scikit-learn.
-        degree: of the kernel, as in scikit-learn.
-        coef0: of the kernel, as in scikit-learn.
+        gamma: kernel coefficient; ``None`` uses scikit-learn's default.
+        degree: degree of a polynomial kernel, as in scikit-learn.
+        coef0: constant term of a polynomial or sigmoid kernel, as in scikit-learn.
 
     Raises:
         InvalidInput: an argument out of its range, or no kernel of that name.
@@ -76,11 +75,17 @@ class Deregularization:
         check_number("jitter", self.jitter, at_least=0, below=1, where="deregularize")
 
     def check_models(self, models: Sequence[tuple[str, Mapping[str, Any]]], method: str) -> None:
-        """Raise ``InvalidInput`` unless it fits every model: what it does not fit blows up.
+        """Check that all models are kernel ridge regressions with this kernel and regularisation.
+
+        With other models, de-regularised targets can grow without bound over the rounds. The check is
+        skipped if ``regularization`` is 0.
 
         Args:
             models: name of each and its parameters.
             method: label of the method, for the error.
+
+        Raises:
+            InvalidInput: a model is of another kind, or has other parameters.
         """
         if self.regularization == 0:
             return
@@ -102,17 +107,17 @@ class Deregularization:
                     )
 
     def of(self, X: Array) -> Callable[[Array], Array]:
-        """The function v ↦ w for these public rows; the work is done here, once.
+        """Return the function v ↦ w for these public rows, with the kernel matrix factorised once.
 
         Args:
             X: public inputs, shape ``(n_public, d)``, numbers.
 
         Returns:
-            A function of values of shape ``(n_public, n_outputs)``, to the same shape.
+            A function from values of shape ``(n_public, n_outputs)`` to the same shape.
 
         Raises:
-            InvalidInput: inputs that are no rows of numbers, equal rows, a kernel that is not positive
-                semi-definite, a kernel matrix that cannot be inverted.
+            InvalidInput: inputs are not rows of numbers, rows are equal, the kernel is not positive
+                semi-definite, or the kernel matrix cannot be inverted.
         """
         from consilience.core.numerics.kernels import check_definite, check_distinct, gram
 

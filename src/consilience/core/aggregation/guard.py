@@ -1,9 +1,8 @@
-"""Guard before a rule: bounds of the claims of parties, and exclusion of parties whose answers are found
-wrong.
+"""Guard before a rule: bounds on the claims of parties, and exclusion of parties with wrong answers.
 
-A guard looks at the accepted replies of a round before the rule does. An excluded party is named in the
-notes of the teacher, with the evidence. It stays excluded until the operator lists it in ``let_in``; it is
-still asked and taught.
+A guard inspects the accepted replies of a round before the rule does. The notes of the teacher name each
+excluded party and give the evidence. A party stays excluded until the operator lists it in ``let_in``;
+meanwhile it still receives questions and teachers.
 """
 
 from __future__ import annotations
@@ -43,12 +42,12 @@ from consilience.core.validation.arrays import Array
 from consilience.core.validation.printing import prints_no_rows
 
 _HALF = 0.5
-"""Without density ratios: standard deviations by which the wrong votes of a party on secret rows must
-outweigh the right ones, and votes that it must have there. A specialist is not excluded for its silence."""
+"""For a rule without density ratios: number of standard deviations by which a party's wrong votes on secret rows
+must exceed its right ones, and minimum of its votes there. A specialist is not excluded for missing votes."""
 
 
 EXCLUDED = " is excluded"
-"""Words after the name of an excluded party, at the beginning of the note that names it."""
+"""Words after the name of an excluded party, at the beginning of its note."""
 
 
 def excluded_in(notes: Iterable[str], parties: Iterable[str]) -> dict[str, str]:
@@ -73,7 +72,7 @@ def excluded_in(notes: Iterable[str], parties: Iterable[str]) -> dict[str, str]:
 @prints_no_rows
 @dataclass(frozen=True)
 class SecretLabels:
-    """Labels of some public rows, which no party knows to be labelled.
+    """Labels of some public rows; parties cannot see which rows are labelled.
 
     Attributes:
         rows: their places among the public rows, shape ``(R,)``.
@@ -97,31 +96,32 @@ class SecretLabels:
 
 @dataclass(frozen=True)
 class Guard:
-    """Screen of a round's replies, the :attr:`~consilience.core.aggregation.Aggregator.screen` of a rule.
+    """Screen a round's replies, as the :attr:`~consilience.core.aggregation.Aggregator.screen` of a rule.
 
-    **Bounds** need no setting and exclude nobody. If a rule asks for density ratios, no party claims much
-    more than the usual one, per row, per class, by its votes and in all
-    (:func:`~consilience.core.aggregation.claims.bounded`). No party counts for more calibration rows than the
-    median party. ``most_rows`` adds a bound of your own, also for counts of rows and for log-densities.
+    **Bounds** need no setting and exclude no party. If a rule requires density ratios, a party's claims are
+    capped near the usual party's, per row, per class, by its votes and in total
+    (:func:`~consilience.core.aggregation.claims.bounded`). Calibration rows of a party are capped at the
+    median party's number. ``most_rows`` adds a custom bound, also for counts of rows and for log-densities.
 
     **Watching** needs no setting either. In regression it excludes a party whose values are in another unit
     than those of the others (:func:`~consilience.core.numerics.target_units.other_unit`). Under a rule with
     density ratios it excludes a party whose claims contradict its model or the claims of the others
     (:func:`~consilience.core.aggregation.claims.suspects`). It never excludes half of the parties. Without
-    density ratios it excludes no classifier: answers alone do not tell a specialist from an attacker.
+    density ratios it excludes no classifier, because answers alone do not distinguish a specialist from an
+    attacker.
 
-    **Secret labels** exclude a party whose votes on them are wrong, in all or in one class
+    **Secret labels** exclude a party whose votes on them are wrong, in total or in one class
     (:func:`~consilience.core.aggregation.claims.wrong_on_labels`). Without density ratios the votes are the
     probabilities ``p`` less their mean over these rows, and a party is excluded if ``right - wrong < -½
     sqrt(sum_x (sum_y |p|)²)``.
 
     Args:
-        most_rows: rows that one party may claim; ``"median"`` for 1.5 times the median of all claims;
-            ``None`` for the bounds above alone.
+        most_rows: maximum of rows that one party may claim; ``"median"`` sets 1.5 times the median of all
+            claims; ``None`` applies only the bounds above.
         secret: secret labels; ``None`` for none.
         watch: whether to watch.
-        let_in: parties that are never excluded.
-        leave_out: parties that are always excluded.
+        let_in: names of parties to include always.
+        leave_out: names of parties to exclude always, unless they are in ``let_in``.
     """
 
     most_rows: float | Literal["median"] | None = None
@@ -184,7 +184,7 @@ class Guard:
         return Screened(seen, excluded, found, labelled)
 
     def _labelled(self, replies: Replies) -> tuple[Array, Array] | None:
-        """The secret labels that are classes of the federation; ``None`` if there are none."""
+        """Return the secret labels whose class is in the federation; ``None`` if there are none."""
         predictions = replies.of(Predictions)
         if self.secret is None or not predictions or predictions[0].kind == "values":
             return None
@@ -201,7 +201,7 @@ class Guard:
         Args:
             replies: of all parties.
             claims: their density ratios, if they gave some.
-            heard: names of the parties that are not excluded yet.
+            heard: names of the parties not yet excluded.
             rows: places of the secret rows, shape ``(R,)``.
             true: their classes, shape ``(R,)``.
         """
@@ -244,8 +244,8 @@ class _Claims:
         outputs: probabilities, of the same shape; ones for values.
         limits: thresholds of the tests; ``None`` if there are none, as for values.
         round: the round.
-        shares: party to its claims over those of the median party that has some, 1 at most; 0 for one that
-            has no rows and is lent the mean of the others' claims.
+        shares: party to its claims over those of the median party with claims, 1 at most; 0 for a party
+            without private rows, which is assigned the mean of the others' claims.
     """
 
     kind: type[Any]
@@ -289,10 +289,11 @@ class _Claims:
     def contradicted(
         self, heard: list[str], spared: tuple[str, ...], *, before: set[str]
     ) -> list[tuple[str, str]]:
-        """Find parties to exclude among those that are heard, one by one, and the evidence.
+        """Find the included parties to exclude, one by one, and the evidence.
 
-        Every attacker changes the figures of the others: the strongest suspect goes first, and the tests are
-        made once more without it. With the parties that are excluded ``before``, they stay fewer than half.
+        Every attacker changes the figures of the others. The strongest suspect is therefore excluded first,
+        and the tests are repeated without it. Together with the parties excluded ``before``, fewer than
+        half are excluded.
         """
         found: list[tuple[str, str]] = []
         if self.limits is None:
@@ -311,7 +312,7 @@ class _Claims:
     def bounded(
         self, answers: Mapping[str, tuple[Any, ...]], heard: list[str]
     ) -> dict[str, tuple[Any, ...]]:
-        """Replies of the parties that are heard, with bounded claims."""
+        """Replace the claims in the included parties' replies by bounded claims."""
         limited, _ = self.limited(heard, ABOVE_USUAL)
         new = dict(answers)
         for name, values in zip(heard, limited, strict=True):
@@ -331,8 +332,8 @@ def _other_units(
     """Find the parties whose values are in another unit than those of most parties, and the evidence.
 
     Raises:
-        RunFailed: with the parties that are excluded ``before`` they are half of the parties, so that the
-            right unit is unknown.
+        RunFailed: together with the parties excluded ``before``, the parties found are half of all or more,
+            so that the right unit is unknown.
     """
     given = [one for one in replies.of(Predictions) if one.party in heard and one.kind == "values"]
     if len(given) < 2:
@@ -358,14 +359,15 @@ def _other_units(
 def _calibration_bounded(
     answers: Mapping[str, tuple[Any, ...]], shares: Mapping[str, float]
 ) -> dict[str, tuple[Any, ...]]:
-    """Replies in which no party counts for more calibration rows than the median party.
+    """Cap each party's calibration rows at the median party's number.
 
-    Of values the sums of targets are bounded too: by what so many rows can have within the usual range.
+    In regression the sums of targets are also clipped, to the sums that as many rows can reach within the
+    usual range.
 
     Args:
         answers: party to its replies.
         shares: party to its claims over the median party's, 1 at most: a party that claims few rows, or none,
-            has few calibration rows; 1 for those that are not named.
+            has few calibration rows; 1 for parties without an entry.
     """
     given = {
         name: one

@@ -1,4 +1,4 @@
-"""Answers of parties that are late or away: their last ones take their place, weighted down by age."""
+"""Replace missing answers of absent parties by their last ones, with a weight that decreases with age."""
 
 from __future__ import annotations
 
@@ -13,23 +13,24 @@ from consilience.core.messages.replies import Predictions, Receipt, Replies
 from consilience.core.validation.arrays import Array
 
 _ABSENT = ("late", "failed")
-"""Kinds of failures of parties that would have answered; one that says no is not asked a second time."""
+"""Kinds of failures of parties whose last answers are used; a party that refuses is not among them."""
 
 
 @dataclass(frozen=True)
 class LastAnswers:
-    """Last answers of the absent in the place of new ones.
+    """Use the last answers of absent parties in place of new ones.
 
-    An answer that is a rounds old counts as ``fade ** a`` of itself and, for the rest, as the mean of this
-    round's new answers, without those that a screen leaves out. In the mean of m parties it has the weight
-    ``fade ** a / m``, and the new ones share the rest of it; any other rule of predictions works as well.
+    An answer of age ``a`` rounds is blended: ``fade ** a`` times the answer, plus ``1 - fade ** a`` times
+    the mean of this round's new answers, without those that a screen excludes. In the mean of m parties it
+    has the weight ``fade ** a / m``, and the new answers share the rest. Any other rule of predictions
+    works as well.
 
     Args:
-        age: the most rounds that an answer is old.
-        fade: what each round leaves of it, in (0, 1].
+        age: maximum age of an answer, in rounds.
+        fade: factor on the weight of an old answer per round, in (0, 1].
 
     Raises:
-        InvalidInput: a number out of its range.
+        InvalidInput: a number is out of its range.
 
     Example:
         >>> LastAnswers(age=3, fade=0.5)
@@ -50,15 +51,14 @@ class LastAnswers:
     def __call__(
         self, replies: Replies, memory: Mapping[str, Any]
     ) -> tuple[Replies, Mapping[str, int], Mapping[str, Any]]:
-        """Complete the replies of a round; where nobody is missing they are as they were, bit for bit.
+        """Complete the replies of a round with old answers; without absent parties they are bit-identical.
 
         Args:
             replies: those of the round, with answers of earlier rounds that arrived since.
-            memory: of the round before: party to ``[age, answers]``.
+            memory: memory of the round before: party to ``[age, answers]``.
 
         Returns:
-            The replies with old ones among them as they were given, the age of each of these by party, and
-            the memory.
+            The replies, including unblended old ones; the age of each old answer by party; and the memory.
         """
         known = {party: (age + 1, tuple(said)) for party, (age, said) in memory.items()}
         for party, (age, said) in replies.late.items():
@@ -83,11 +83,14 @@ class LastAnswers:
         return completed, {party: age for party, (age, _) in old.items()}, kept
 
     def faded(self, heard: Replies, ages: Mapping[str, int]) -> Replies:
-        """Weight old answers down: for the rest they are the mean of the new ones that the rule hears.
+        """Blend each old answer with the mean of the new answers that the rule uses.
 
         Args:
-            heard: replies, without those that a screen left out, who so have no part in that mean.
-            ages: of the old ones, by party.
+            heard: replies, without those that a screen excluded, which are therefore not in that mean.
+            ages: ages of the old answers, by party.
+
+        Returns:
+            The replies with blended answers, of the same shapes.
         """
         if not ages:
             return heard
@@ -106,7 +109,7 @@ class LastAnswers:
         return Replies(answers, heard.missing)
 
     def notes(self, ages: Mapping[str, int]) -> tuple[str, ...]:
-        """Say how old each old answer is, and by how much it counts."""
+        """List, for the ledger, the age and the weight of each old answer."""
         return tuple(
             f"{party} is absent: its answer of {age} rounds ago counts by {self.fade**age:.3g}"
             for party, age in ages.items()

@@ -17,7 +17,7 @@ from consilience.core.messages.scores import InputRatios, RowCount
 from consilience.core.validation.numbers import check_number
 
 __all__ = ["mean", "weighted_mean", "median", "value_density_ratio"]
-"""Rules that a configuration can name; :mod:`consilience.core.aggregation` hands them on."""
+"""Rules that a configuration can name, registered by :mod:`consilience.core.aggregation`."""
 
 
 def mean() -> Aggregator:
@@ -42,17 +42,22 @@ def median() -> Aggregator:
 
 
 def value_density_ratio(power: float = 1.0, ridge: float = RIDGE) -> Aggregator:
-    """Every party counts, on each row, as its private rows lie near the row.
+    """Weight each party, per public row, by its density ratio of private to public rows.
 
-    **For simulations**, as :func:`~consilience.core.aggregation.density_ratio.density_ratio`: rows can be
-    rebuilt from what it asks for. ``sum_c S_c(x) f_c(x) / sum_c S_c(x)``, where ``S_c(x)`` is how many of
-    party c's rows come on one public row at x (:class:`consilience.core.numerics.density.PublicRatio`), and
-    f_c its model: the mean of y given x in the pooled data, if every model is exact on its own rows. If no
-    party has a row near x, the teacher is the plain mean.
+    **For simulations**, as :func:`~consilience.core.aggregation.density_ratio.density_ratio`: private rows
+    can be reconstructed from the exact ratios that this rule requires. The teacher is ``sum_c S_c(x) f_c(x)
+    / sum_c S_c(x)``. ``S_c(x)`` is the number of party c's rows per public row at x
+    (:class:`consilience.core.numerics.density.PublicRatio`), and f_c its model. If every model is exact on
+    its party's rows, this is the mean of y given x in the pooled data. If no party has a row near x, the
+    teacher is the plain mean.
 
     Args:
-        power: of the ratios, above 0; next to 0 it is the plain mean, and large the nearest party alone.
-        ridge: how much the ratios are smoothed, above 0.
+        power: exponent of the ratios, above 0; near 0 the teacher is the plain mean, and for large values the
+            answer of the party with the largest ratio.
+        ridge: smoothing of the ratios, above 0.
+
+    Returns:
+        An aggregator; its teacher has shape ``(n_public, n_outputs)``.
 
     Source:
         Mansour, Mohri & Rostamizadeh 2008, "Domain adaptation with multiple sources".

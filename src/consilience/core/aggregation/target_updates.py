@@ -69,7 +69,7 @@ def damped(step: float | None = None, *, exponent: float = 0.501) -> ConsensusUp
 def anderson(
     window: int = 12, regularization: float = 1e-10, growth: float = 1.5
 ) -> ConsensusUpdate:
-    """Anderson acceleration: go where the last rounds say that the proposals would come to rest.
+    """Use Anderson acceleration of the fixed-point iteration over rounds.
 
     A round maps a consensus v to a proposal G(v), and the iteration looks for v = G(v). With
     ``g_t = G(v_{t-1})``, the residual ``f_t = g_t - v_{t-1}`` and the differences Δ of consecutive rounds,
@@ -79,26 +79,28 @@ def anderson(
 
     the affine combination of past proposals whose residuals cancel best. In the first round v_1 = g_1.
 
-    Where G is affine, as for kernel ridge regression and all other linear smoothers, a window no shorter
-    than the dimension finds the fixed point exactly in that many rounds and two, and a short one is close
-    after tens of rounds where the plain iteration needs hundreds. Clients notice nothing.
+    G is affine for kernel ridge regression and all other linear smoothers. A window no shorter than the
+    dimension d then finds the fixed point exactly in d + 2 rounds. A short window comes close after tens of
+    rounds; the plain iteration needs hundreds. Clients need no change.
 
-    Safeguard: the combination promises a residual of length ``‖f_t − ΔF γ‖``. Where the next one is more
-    than ``growth`` times as long, G is not what the history says: the history is forgotten and the
-    plain step ``v_t = g_t`` taken. For models that are not linear G is affine near its fixed point only;
-    for those that also draw random numbers as they train, and where other parties take part in every
-    round, residuals hold noise that no combination can cancel. The safeguard then cuts in so often that
-    the steps are nearly plain ones: little is lost, and little is gained. Against that noise take
-    :func:`damped`.
+    Safeguard: the combination predicts a residual of length ``‖f_t − ΔF γ‖``. If the next residual is more
+    than ``growth`` times as long, the history does not describe G: it is deleted, and the plain step ``v_t
+    = g_t`` is taken. For nonlinear models, G is affine only near its fixed point. If training is random, or
+    if other parties take part in every round, residuals contain noise that no combination can cancel. The
+    safeguard then acts so often that most steps are plain ones, with little loss and little gain. Use
+    :func:`damped` against such noise.
 
     Args:
-        window: how many differences are kept, at least 1; what is remembered is twice as many arrays.
+        window: number of differences to keep, at least 1; the memory holds about twice as many arrays.
         regularization: ρ ≥ 0, relative to each difference's own squared length. Larger values make
             shorter, safer steps; 0 leaves only what rounding allows.
-        growth: the longest residual, in units of the promised one, that is believed; at least 1.
+        growth: longest accepted residual, as a multiple of the predicted one; at least 1.
+
+    Returns:
+        The consensus step.
 
     Raises:
-        InvalidInput: an argument out of its range.
+        InvalidInput: an argument is out of its range.
 
     Source:
         Anderson 1965; Walker & Ni 2011, "Anderson acceleration for fixed-point iterations" (there with a
@@ -134,10 +136,10 @@ def _appended(rows: Array | None, row: Array, most: int) -> Array:
 
 
 def _cancelling(differences: Array, residual: Array, regularization: float) -> Array:
-    """γ of :func:`anderson`, shape ``(len(differences),)``.
+    """Compute γ of :func:`anderson`, shape ``(len(differences),)``.
 
-    Solved on columns of length 1, beside the penalty's own rows: differences shrink by orders of magnitude
-    as the iteration converges, and normal equations would square the spread.
+    The least-squares problem uses columns of length 1, with the rows of the penalty appended. Differences
+    shrink by orders of magnitude as the iteration converges, and normal equations would square this range.
     """
     lengths = np.linalg.norm(differences, axis=1)
     lengths[lengths == 0] = 1  # twice the same residual says nothing, and gets no share

@@ -53,16 +53,20 @@ def as_learner(model: Any, *, kind: Kind | None = None, recipe: Any = None) -> L
     """Make a learner of a model.
 
     Args:
-        model: a scikit-learn, XGBoost or LightGBM estimator, or a pipeline that ends in one; any object
-            with ``fit`` and ``predict``; a :class:`Learner`, which is returned as it is; and what another
-            package registers: a ``torch.nn.Module``, or a function ``(input_shape, n_outputs) -> Module``;
-            the name of a preset or an import path (:func:`consilience.models.make`).
-        kind: ``"classification"`` or ``"regression"``, where the model does not say; a torch
+        model: a scikit-learn, XGBoost or LightGBM estimator, or a pipeline that ends in one; any object with
+            ``fit`` and ``predict``; a :class:`Learner`, which is returned unchanged; or a model that another
+            package supports by its entry point: a ``torch.nn.Module``, a function
+            ``(input_shape, n_outputs) -> Module``, or the name of a preset or an import path
+            (:func:`consilience.models.make`).
+        kind: ``"classification"`` or ``"regression"``, required if the model does not indicate it; a torch
             model classifies by default.
-        recipe: how to train a torch model.
+        recipe: training recipe of a torch model.
+
+    Returns:
+        The learner, not bound to a number of outputs yet.
 
     Raises:
-        InvalidInput: this is no model, or not one of that kind.
+        InvalidInput: the argument is not a model, or not a model of that kind.
     """
     if kind not in (None, "classification", "regression"):
         raise InvalidInput(f"kind is {kind!r}", mend="Known: classification, regression.")
@@ -107,9 +111,15 @@ def _taken_by(model: Any) -> Iterator[str]:
 
 
 def kind_told_by(model: Any, y: Any) -> Kind | None:
-    """Tell classification from regression by the labels, for models of both: all but fractions are classes.
+    """Infer classification or regression from the labels, for a model that does not indicate its kind.
 
-    ``None`` where the model knows.
+    Args:
+        model: an object with ``fit`` and ``predict``.
+        y: labels; the first hundred are inspected.
+
+    Returns:
+        ``"regression"`` if a label is a floating-point number, else ``"classification"``; ``None`` if the
+        model indicates its kind.
     """
     if isinstance(model, str | Learner) or not hasattr(model, "fit"):
         return None

@@ -1,4 +1,4 @@
-"""The contract of a learner: ``fit`` and ``predict``, and a statement of what it can take."""
+"""Interface of a learner: ``fit``, ``predict`` and its capabilities."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from consilience.core.validation.tables import is_table, table_reader
 Phase = Literal["first", "private", "distill"]
 Takes = Literal["numbers", "scaled", "gaps", "categories", "names"]
 LOG_FLOOR = 1e-6
-"""Probabilities are clipped to this before their logarithm stands in for a logit."""
+"""Lower bound on probabilities before their logarithms are used as logits."""
 
 
 @dataclass(frozen=True)
@@ -30,20 +30,20 @@ class Abilities:
 
     Attributes:
         kind: ``"classification"`` or ``"regression"``.
-        soft_targets: ``"native"`` when the model trains on rows of probabilities as they are,
-            ``"weighted"`` when each row becomes one hard-labelled copy per class, weighted by its
-            probability, ``"hardened"`` when the model takes no weights and sees the likeliest
-            class. Regression targets are always native.
-        probabilities: where class probabilities come from: the model (``"native"``), a softmax of
-            its decision function (``"decision"``), or its hard answer (``"one-hot"``).
-        logits: whether the model has logits of its own; else log-probabilities stand in.
-        incremental: whether ``fit`` continues from the current parameters; else it starts anew.
+        soft_targets: ``"native"`` if the model trains directly on rows of probabilities; ``"weighted"`` if
+            each row becomes one hard-labelled copy per class, weighted by its probability; ``"hardened"``
+            if the model takes no weights and is trained on the likeliest class. Regression targets are
+            always native.
+        probabilities: source of class probabilities: the model (``"native"``), a softmax of its decision
+            function (``"decision"``), or its hard answer (``"one-hot"``).
+        logits: whether the model computes logits; else log-probabilities are used instead.
+        incremental: whether ``fit`` continues from the current parameters; else it retrains from scratch.
         sample_weight: whether rows may be weighted.
         validation: whether it cannot be fitted without held-out rows.
-        takes: rows of a table as it takes them: ``"numbers"``; ``"scaled"``, numbers of one scale, for models
-            that measure distances between rows; ``"gaps"``, numbers of which some are missing
-            (NaN); ``"categories"``, a pandas table where there are categories; ``"names"``, always one.
-        how: one sentence for people on how soft targets are taken.
+        takes: format of a table's rows for the model: ``"numbers"``; ``"scaled"``, numbers of one scale, for
+            models that measure distances between rows; ``"gaps"``, numbers that may be missing (NaN);
+            ``"categories"``, a pandas table if there are categories; ``"names"``, always a pandas table.
+        how: one sentence for users on the treatment of soft targets.
     """
 
     kind: Kind
@@ -85,7 +85,7 @@ class Steps:
     """Amount of a training.
 
     Attributes:
-        count: optimizer steps that led to the parameters that are kept.
+        count: number of optimizer steps up to the returned parameters.
         rate: their step size.
     """
 
@@ -94,11 +94,11 @@ class Steps:
 
 
 class Learner(ABC):
-    """A model behind the interface that every party trains and asks; :class:`Parametric` ones have more.
+    """Model behind the interface for training and prediction at a party; see also :class:`Parametric`.
 
-    A learner is made by :func:`consilience.core.learners.as_learner`, told once how many outputs the
-    federation agreed on (:meth:`bind`), and from then on fits and predicts matrices with that many
-    columns: class probabilities in the federation's class order, or regression values.
+    :func:`consilience.core.learners.as_learner` makes a learner, and :meth:`bind` fixes its number of
+    outputs to that of the federation. It then fits and predicts matrices with that many columns: class
+    probabilities in the federation's class order, or regression values.
     """
 
     abilities: Abilities
@@ -107,15 +107,16 @@ class Learner(ABC):
 
     n_outputs: int = 0
     schema: Schema | None = None
-    """What the columns of its rows are, where they are a table's."""
+    """Schema of the columns of a table's rows; ``None`` for other rows."""
     labels: Mapping[str, int] | None = None
-    """Label of each class to its output column, a party's own labels too; ``None`` for 0, 1, … in order."""
+    """Label of each class to its output column, including a party's local labels; ``None`` for 0, 1, … in order.
+    """
     ordered: bool = False
-    """Whether its classes are bins in their order: targets are soft, and their small shares count too."""
+    """Whether the classes are ordered bins; soft targets then keep smaller shares."""
 
     @property
     def counts_columns(self) -> str:
-        """Option of its model that says columns by their position; empty if there is none."""
+        """Name of the model's option that identifies columns by position; empty if there is none."""
         return ""
 
     @property
@@ -124,7 +125,7 @@ class Learner(ABC):
         return 1
 
     def bind(self, n_outputs: int, schema: Schema | None = None) -> None:
-        """Fix the number of outputs, and what the columns are, before the first fit.
+        """Fix the number of outputs and the schema of the columns, before the first fit.
 
         Args:
             n_outputs: number of classes, or of regression targets.
@@ -133,10 +134,13 @@ class Learner(ABC):
         self.n_outputs, self.schema = n_outputs, schema
 
     def rows(self, X: Any) -> Any:
-        """Turn rows into what the model takes, of a table by its schema; called wherever rows come in.
+        """Convert rows to the model's input format, by the schema if they are rows of a table.
 
         Args:
             X: inputs, shape ``(n, ...)``.
+
+        Returns:
+            An array or a pandas table with n rows.
         """
         X, schema, takes = np.asarray(X), self.schema, self.abilities.takes
         if schema is None or X.ndim != 2:
@@ -158,7 +162,7 @@ class Learner(ABC):
         """
 
     def check_saving(self) -> None:
-        """Raise ``InvalidInput`` if what is trained could not be saved and read in another process."""
+        """Raise ``InvalidInput`` if the trained model could not be saved, or not be read by another process."""
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({getattr(self, 'name', '')})"
@@ -179,14 +183,14 @@ class Learner(ABC):
         Args:
             X: inputs, shape ``(n, ...)``.
             targets: shape ``(n, n_outputs)``; one-hot or soft class probabilities, or values.
-            rng: the only source of randomness; same state, same model.
+            rng: the only source of randomness; the same state gives the same model.
             weights: shape ``(n,)``, non-negative; ``None`` for equal weights.
-            validation: held-out ``(X, targets)`` for early stopping, where the learner has it.
-            phase: which recipe to follow: the party's first fit, a later one on private data, or
-                distillation; matters to incremental learners only.
+            validation: held-out ``(X, targets)`` for early stopping, if the learner supports it.
+            phase: phase of the recipe: the party's first fit, a later one on private data, or distillation;
+                used by incremental learners only.
 
         Raises:
-            InvalidInput: the model cannot be trained on what it was given.
+            InvalidInput: the model cannot be trained on these inputs.
         """
 
     @abstractmethod
@@ -210,7 +214,7 @@ class Learner(ABC):
             X: inputs, shape ``(n, ...)``.
 
         Returns:
-            Shape ``(n, n_outputs)``, float64; logarithms of :meth:`predict` where the model has no logits.
+            Shape ``(n, n_outputs)``, float64; logarithms of :meth:`predict` if the model has no logits.
         """
         return np.asarray(np.log(np.clip(self.predict(X), LOG_FLOOR, None)))
 
@@ -244,11 +248,11 @@ class Learner(ABC):
 
 
 class FixedLearner(Learner):
-    """A model that answers rows as it is, and is never trained.
+    """Model that only predicts, and is never trained.
 
     Attributes:
-        classes: the classes that it knows, by the names that the party has for them; empty for values.
-        targets: number of values a row, where there are no classes.
+        classes: names of the model's classes at the party; empty for values.
+        targets: number of values per row, if there are no classes.
     """
 
     classes: tuple[str, ...]
@@ -256,35 +260,48 @@ class FixedLearner(Learner):
 
     @abstractmethod
     def align(self, agreed: Iterable[str], names: Iterable[str]) -> None:
-        """Answer in an agreed class order from now on; classes that it does not know have probability 0.
+        """Use an agreed class order for all further predictions.
+
+        Classes unknown to the model get probability 0.
 
         Args:
             agreed: the classes of all parties, in order.
-            names: the federation's names of its own :attr:`classes`.
+            names: names in the federation of the model's :attr:`classes`.
         """
 
     @abstractmethod
     def check_budget(self, *rows: Array) -> None:
-        """Raise ``InvalidInput`` where fewer answers are left than these tables of rows take."""
+        """Raise ``InvalidInput`` if these tables of rows need more new answers than the limit leaves."""
 
     @abstractmethod
     def keep_answers(self, file: Path) -> None:
-        """Keep its answers in a file, and read those that are there."""
+        """Store the model's answers in a file, and load the answers already stored there.
+
+        Args:
+            file: the file.
+        """
 
     @abstractmethod
     def bound_answers(self, most: int) -> None:
-        """Bound the rows that it is asked about in all."""
+        """Limit the total number of rows that the model may answer.
+
+        Args:
+            most: maximum number of rows; a lower limit of the model stays in force.
+        """
 
 
 def suited_to(learner: Learner, outcome: Outcome | None) -> Learner:
-    """Give the learner for an outcome, of the learner of a user's model.
+    """Adapt a learner to an outcome.
 
     Args:
-        learner: the learner.
-        outcome: the outcome; ``None`` for classes and values, and then the learner is returned.
+        learner: learner of a user's model.
+        outcome: the outcome; ``None`` for classes and values, which need no change.
+
+    Returns:
+        The adapted learner, or the same one without an outcome.
 
     Raises:
-        InvalidInput: a model that is never trained has other classes than the outcome.
+        InvalidInput: the classes of a frozen model differ from those of the outcome.
     """
     if outcome is None:
         return learner
@@ -308,7 +325,7 @@ class Parametric(Protocol):
 
     @property
     def fitted(self) -> bool:
-        """Tell whether it has any."""
+        """Whether the learner has parameters."""
 
     def trained_parameters(self) -> frozenset[str]:
         """Names of those that training changes by gradients."""
@@ -330,16 +347,16 @@ class Parametric(Protocol):
 
 
 class Model:
-    """A trained model with the class names it answers in.
+    """Trained model with the names of its classes.
 
     Attributes:
         learner: the learner behind it.
         classes: the column order of :meth:`predict_proba`, empty for regression.
-        outcome: what the classes are bins of; ``None`` where they are classes.
+        outcome: outcome whose bins are the classes; ``None`` for ordinary classes and values.
     """
 
     alone: Model | None = None
-    """Model that the party had trained alone before others taught it; ``None`` where none was kept."""
+    """Model that the party had trained locally before its first teacher; ``None`` if none was kept."""
 
     def __init__(
         self, learner: Learner, classes: tuple[str, ...], outcome: Outcome | None = None
@@ -351,16 +368,19 @@ class Model:
         return self.learner.predict(X)
 
     def rows(self, X: Any) -> Array:
-        """Read rows as numbers; a table by the columns that the model was trained on.
+        """Read rows as numbers; a table is read by the names of the training columns.
 
-        Categories that were not known then are read as missing.
+        Categories without training rows are read as missing.
 
         Args:
             X: inputs, shape ``(n, ...)``, or a table.
 
+        Returns:
+            Rows, shape ``(n, ...)``.
+
         Raises:
-            InvalidInput: the table lacks a column, or the model was trained on columns without names; or
-                an array has gaps, and no party had any when the model was trained.
+            InvalidInput: the table lacks a column, or the model was trained on columns without names; or an
+                array has missing values, and no party had any during training.
         """
         if not is_table(X):
             rows = as_rows(X, where="predict")
@@ -402,7 +422,7 @@ class Model:
         return self.outputs(self.rows(X))
 
     def predict(self, X: Any) -> Array:
-        """Predict class names, regression values, or what an outcome's :attr:`~.Outcome.columns` name.
+        """Predict class names, regression values, or the :attr:`~.Outcome.columns` of an outcome.
 
         Args:
             X: inputs, shape ``(n, ...)``, or a table.

@@ -11,11 +11,12 @@ from consilience.core.validation.labels import Kind
 SMALLEST_SHARE = 0.05
 """A class below this share of its row's largest probability gets no copy of the row.
 
-Copies are what such a model pays for: kernel machines keep most of them as support vectors. A teacher
-that is 80 % sure leaves two or three copies of ten."""
+The training time of such models grows with the number of copies: kernel machines keep most of them as support
+vectors. A teacher with 80 % confidence leaves two or three copies out of ten."""
 
 SMALLEST_OF_BINS = 1e-3
-"""The same where classes are bins in their order: many small shares together say how long a row survives."""
+"""The same share for ordered bins, in which many small shares together determine the survival time of a row.
+"""
 
 _SUM_TOLERANCE = 1e-3
 
@@ -23,16 +24,16 @@ _SUM_TOLERANCE = 1e-3
 def usable(
     X: Array, targets: Array, weights: Array | None, *, n_outputs: int, kind: Kind, where: str
 ) -> tuple[Array, Array, Array | None]:
-    """Check what ``fit`` was given, and leave out rows of weight 0.
+    """Check the arguments of ``fit``, and drop rows of weight 0.
 
-    Only the ratios of weights matter: they are scaled to mean 1, so that a model's own
-    regularisation keeps its strength whatever the scale; equal weights come back as ``None``.
+    Only the ratios of weights matter. Weights are scaled to mean 1, so that the strength of a model's
+    regularisation does not depend on their scale; equal weights are returned as ``None``.
 
     Args:
         X: inputs, shape ``(n, ...)``.
         targets: shape ``(n, n_outputs)``.
         weights: shape ``(n,)`` or ``None``.
-        n_outputs: the agreed number of classes or regression targets; 0 takes what comes.
+        n_outputs: the agreed number of classes or regression targets; 0 accepts any number.
         kind: classification targets must be probabilities, row by row.
         where: the learner, for messages.
 
@@ -40,7 +41,7 @@ def usable(
         ``(X, targets, weights)``, targets as float64.
 
     Raises:
-        InvalidInput: shapes differ, a value is not finite, a row is no distribution.
+        InvalidInput: shapes differ, a value is not finite, or a row is not a distribution.
     """
     targets = np.asarray(targets, dtype=np.float64)
     if targets.ndim != 2 or targets.shape != (len(X), n_outputs or targets.shape[1]):
@@ -96,9 +97,9 @@ def expand(
 ) -> tuple[Array, Array, Array | None]:
     """Turn soft rows into weighted hard-labelled copies.
 
-    Row ``i`` becomes one copy per class ``c`` with ``p_ic > smallest * max_c p_ic``; the
-    kept probabilities are renormalised to ``q`` and the copy weighs ``w_i q_ic``. For a loss that
-    is a weighted sum over rows this is the soft cross-entropy, up to what was left out.
+    Row ``i`` becomes one copy per class ``c`` with ``p_ic > smallest * max_c p_ic``; the kept probabilities
+    are renormalised to ``q`` and the copy weighs ``w_i q_ic``. If the model minimises a weighted sum over
+    rows, this equals the soft cross-entropy, apart from the dropped classes.
 
     Args:
         targets: probabilities, shape ``(n, n_classes)``.
@@ -106,8 +107,8 @@ def expand(
         smallest: share of a row's largest probability up to which a class gets no copy.
 
     Returns:
-        ``(rows, labels, weights)``, each of shape ``(n_copies,)``: which row, which class, which
-        weight. When every row is hard, rows are ``0 … n-1`` and the weights come back untouched.
+        ``(rows, labels, weights)``, each of shape ``(n_copies,)``: index of the row, class and weight of
+            each copy. If every row is hard, rows are ``0 … n-1`` and the weights are returned unchanged.
 
     >>> rows, labels, copies = expand(np.array([[1.0, 0.0], [0.25, 0.75]]), None)
     >>> rows.tolist(), labels.tolist(), copies.tolist()

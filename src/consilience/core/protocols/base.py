@@ -56,27 +56,31 @@ class Protocol:
     def __call__(
         self, network: NetworkView, public: Public, state: RoundState | None = None
     ) -> Rounds:
-        """Make the rounds, from the first or after a state; nothing happens until they are asked for.
+        """Make the rounds, from the first or after a state; no round runs before it is requested.
 
         Args:
             network: the parties.
             public: the public rows.
             state: state of the round before; ``None`` to begin.
+
+        Returns:
+            An iterator over rounds.
         """
         return self._rounds(network, public, state)
 
     def check(self, network: NetworkView, public: Public) -> tuple[Task, ...]:
-        """Check that the protocol can begin with parties that have joined; nothing is trained.
+        """Check that the protocol can begin with the joined parties, without training.
 
-        A protocol first checks its options, and requires what must be right at every party. It is run up to
-        there, on a network that raises the first question in place of asking it.
+        A protocol first checks its options and the requirements that every party must meet. This method
+        runs it up to that point, on a network that raises an exception instead of sending the first
+        question.
 
         Args:
             network: the parties.
             public: the public rows.
 
         Returns:
-            The tasks of its first question, which is not asked.
+            The tasks of its first question, which is not sent.
 
         Raises:
             InvalidInput: the parties or the options do not go together.
@@ -88,35 +92,38 @@ class Protocol:
         return ()
 
     def compressed(self, codec: object) -> Protocol:
-        """Make the protocol with its messages compressed.
+        """Return the protocol with compressed messages.
 
-        Every protocol takes it; its option ``codec`` says the same.
+        Every protocol supports compression; the option ``codec`` is equivalent.
 
         Args:
             codec: the settings, a ``Codec`` such as ``chain(quantized(8), zstd())``.
 
+        Returns:
+            A new protocol.
+
         Raises:
-            InvalidInput: it is no codec. One that does not fit what the protocol exchanges is refused before
-                anything is trained.
+            InvalidInput: the argument is not a codec. A codec that does not fit the protocol's messages is
+                refused before training.
         """
         return self.with_options(codec=codec)
 
     def with_options(self, **options: Any) -> Protocol:
-        """Make the protocol with some options in place of its own."""
+        """Return a copy of the protocol with some options replaced."""
         return self._again(**options)
 
 
 class ProtocolFactory(Generic[P]):
-    """A protocol before it has options: called with them, it gives a :class:`Protocol`.
+    """Protocol without options: call it with options to get a :class:`Protocol`.
 
     Attributes:
-        name: of the function that computes the rounds.
-        exchanges: the group of messages that leaves a party; ``None`` where nothing leaves.
+        name: name of the function that computes the rounds.
+        exchanges: group of the messages that parties send; ``None`` if they send none.
         needs_public: whether it needs public rows; a string names the option that, switched on, needs them.
-        also_called: names that papers give it.
-        python_only: the reason why a configuration file cannot name it; empty where it can.
-        any_party: whether a party may be frozen, or learn only.
-        summed: whether sums of the parties' answers are enough for it: :data:`Summed`.
+        also_called: its names in papers.
+        python_only: the reason why a configuration file cannot name it; empty if it can.
+        any_party: whether a party may have a frozen model, or no labels.
+        summed: whether sums of the parties' answers suffice: :data:`Summed`.
     """
 
     def __init__(
@@ -149,7 +156,7 @@ class ProtocolFactory(Generic[P]):
         return Signature([*named, *common, *others], return_annotation="Protocol")
 
     def takes(self, option: str) -> bool:
-        """Tell whether it has that option; ``codec`` all have."""
+        """Return whether the protocol has this option; every protocol has ``codec``."""
         return option in signature(self).parameters
 
     def __call__(self, *args: P.args, **options: P.kwargs) -> Protocol:
@@ -157,11 +164,14 @@ class ProtocolFactory(Generic[P]):
 
         Args:
             *args: refused: options have names.
-            **options: those of the protocol, and those that every one has (:mod:`.wrapping`): ``codec``, and
-                ``secure_aggregation`` if sums are enough for it.
+            **options: those of the protocol, and those of every protocol (:mod:`.wrapping`): ``codec``, and
+                ``secure_aggregation`` if sums of answers suffice.
+
+        Returns:
+            The protocol with its options.
 
         Raises:
-            InvalidInput: options without names, or ones that it does not have.
+            InvalidInput: options without names, or unknown options.
         """
         function, where = self._function, f"protocol {self.name}"
         if args:
@@ -197,7 +207,7 @@ class ProtocolFactory(Generic[P]):
 
 
 def _check_all_train(agreed: Agreement, *, where: str) -> None:
-    """Raise ``InvalidInput`` where a party is frozen, or learns only."""
+    """Raise ``InvalidInput`` if a party has a frozen model, or no labels."""
     for names, what in ((agreed.frozen, "is frozen"), (agreed.learners, "has no labels")):
         if names:
             raise InvalidInput(
@@ -220,18 +230,21 @@ def protocol(
 ]:
     """Turn ``f(network, public, state, *, options)`` into ``f(options, codec=None) -> Protocol``.
 
-    The option ``codec`` is not the function's: compression is put around its rounds.
+    The function does not receive the option ``codec``, because compression wraps its rounds.
 
     Args:
-        exchanges: the group of messages that leaves a party: ``"predictions"``, ``"parameters"``,
-            ``"models"``, or ``"others"`` for a protocol of another package; ``None`` where nothing leaves.
+        exchanges: group of the messages that parties send: ``"predictions"``, ``"parameters"``, ``"models"``,
+            or ``"others"`` for a protocol of another package; ``None`` if they send none.
         needs_public: whether it needs public rows; or the name of the option that, switched on, needs them.
-        also_called: names that papers give it, for who looks for it under one of them.
-        python_only: the reason why a configuration file cannot name it; empty where it can.
-        any_party: whether a party may be frozen, or learn only; it then asks
+        also_called: its names in papers, for searching.
+        python_only: the reason why a configuration file cannot name it; empty if it can.
+        any_party: whether a party may have a frozen model, or no labels. The protocol then queries
             :meth:`.Agreement.answering` parties, and teaches :meth:`.Agreement.taught` ones.
-        summed: whether sums of the parties' answers are enough for it: it then has the option
-            ``secure_aggregation``, whose noise is for ``"class sums"`` alone.
+        summed: whether sums of the parties' answers suffice. The protocol then has the option
+            ``secure_aggregation``; only ``"class sums"`` support its noise.
+
+    Returns:
+        A decorator.
     """
 
     def made(
@@ -251,26 +264,36 @@ def protocol(
 
 
 def questions(aggregate: Aggregator, *, round: int) -> tuple[Task, ...]:
-    """List the tasks of every round whose replies ``aggregate`` is computed from.
+    """List the tasks of every round whose replies are the input of ``aggregate``.
 
-    Static scores are asked for once, by
-    :class:`~consilience.core.protocols.constant_replies.ConstantReplies`.
+    Static scores are excluded; :class:`~consilience.core.protocols.constant_replies.ConstantReplies` requests
+    them once.
 
     Args:
         aggregate: the rule.
         round: the round.
+
+    Returns:
+        The tasks: predictions first, then scores.
     """
     asked = PredictPublic(round=round, outputs=aggregate.outputs, calibrated=aggregate.calibrated)
     return asked, *score_questions(aggregate, round=round, static=False)
 
 
 def suited(aggregate: Aggregator | None, agreed: Agreement) -> Aggregator:
-    """Give an aggregator in the form for what the parties agreed on; ``auto()`` where none is given.
+    """Return the form of an aggregator for the parties' agreement; ``None`` gives ``auto()``.
 
-    One that has no screen of its own is guarded (:class:`~consilience.core.aggregation.guard.Guard`).
+    An aggregator without a screen gets a :class:`~consilience.core.aggregation.guard.Guard`.
+
+    Args:
+        aggregate: the aggregator, or ``None``.
+        agreed: the agreement.
+
+    Returns:
+        The aggregator with a screen.
 
     Raises:
-        InvalidInput: it is no aggregator.
+        InvalidInput: the argument is not an aggregator, or the rule does not support several labels per row.
     """
     check_made("aggregate", aggregate, Aggregator, "an aggregator", "avg()")
     rule = (auto() if aggregate is None else aggregate).suited_to(agreed)
@@ -295,7 +318,7 @@ def score_questions(aggregate: Aggregator, *, round: int, static: bool) -> tuple
 
 
 def check_several(network: NetworkView) -> None:
-    """Raise ``InvalidInput`` where nobody is there to exchange models with."""
+    """Raise ``InvalidInput`` if there are fewer than two parties, because models need a receiver."""
     if len(network.parties) < 2:
         raise InvalidInput(
             "there is one agent only", where="protocol", mend="Models are exchanged by two or more."

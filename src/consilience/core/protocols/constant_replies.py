@@ -1,4 +1,4 @@
-"""Cache of replies that are constant over rounds because they depend on a party's data only."""
+"""Cache the replies that depend only on a party's data, and so stay constant over rounds."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from consilience.core.tasks.base import NetworkView, Task
 
 
 class ConstantReplies:
-    """Static scores of the parties, as far as they have been asked for them.
+    """Cache of the parties' static scores.
 
-    A party that missed the question is asked first when it next takes part; so are all when the coordinator
-    was started anew. The answer is the same then.
+    A party without cached scores is queried first when it next takes part, because it missed the question or
+    because the coordinator was restarted. Its answer is the same as before.
 
     Args:
         network: the parties.
@@ -29,11 +29,19 @@ class ConstantReplies:
         self._replies: dict[str, tuple[Any, ...]] = {}
 
     def questions(self, *, round: int) -> tuple[Task, ...]:
-        """List the tasks for a party that has not been asked."""
+        """List the tasks for a party without cached scores.
+
+        Args:
+            round: the round.
+        """
         return score_questions(self._aggregate, round=round, static=True)
 
     def keep(self, replies: Replies) -> None:
-        """Remember the replies to :meth:`questions`, whatever else was asked with them."""
+        """Store the replies to :meth:`questions`, and ignore replies to other tasks.
+
+        Args:
+            replies: replies of a round.
+        """
         for party, answers in replies.answers.items():
             self._replies[party] = tuple(one for one in answers if isinstance(one, self._kinds))
 

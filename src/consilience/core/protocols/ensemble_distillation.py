@@ -7,7 +7,7 @@ that refit.
     1  for round t = 1, 2, … do
          Stage 1
     2    every client c in parallel: train f_c on its private data D_c
-    3    every client c: send p_c(x) for every public x, and what the aggregation needs beside
+    3    every client c: send p_c(x) for every public x, and the scores that the aggregation needs
          Stage 2
     4    server: p_A(x) <- A( p_1(x), …, p_m(x) ) for every public x
     5    server: send p_A to the clients; every client trains f_c on { (x, p_A(x)) }
@@ -16,45 +16,47 @@ Legend: D_c private data, f_c the party's learner, p_c its row of :class:`Predic
 p_A ``teacher``, m the number of parties in the federation, γ_t the step of ``consensus``, α ``alpha``.
 
 Deviations
-    - Line 2 of the first round runs at all parties before the loop, and round 0 is yielded after it: the
-      parties alone, before any exchange. Round 1 begins with line 3.
-    - A rule without a screen of its own gets :class:`~consilience.core.aggregation.guard.Guard`, which bounds
-      claims and may exclude parties.
-    - Line 4 goes through a consensus step; the default replaces the teacher, as the papers' line does.
-      ``damped()`` gives line 8 of Park's Algorithm 3. A step may extrapolate, as ``anderson()`` does:
-      rows of probabilities are put back on the simplex.
-    - A learner that starts anew on every fit is refitted in line 5 on private and public rows with
-      Park's weights α and 1 − α, α = 1/m unless given; it then skips line 2, which would only
-      forget the teacher. Where none is given a party whose own rows are worse off for the first
-      teacher may take 0.5 or 0.8, and keeps it. The weights are scaled to sum to the number of rows,
-      so that a model's own regularisation means what it means to its library.
-    - A party predicts, and is measured, by a mixture of f_c and of the model that it had before line 5
-      of its first round (:mod:`consilience.core.party.personalizer`), unless its purpose is ``"taught"``;
-      line 3 and what it is taught are the papers'.
-    - Parties may be drawn with probabilities of their own.
-    - A party whose model is frozen skips lines 2 and 5; one that learns only skips lines 2 and 3, is in no
-      draw, and has its f_c trained in line 5 on the public rows alone. m counts the parties that send.
-    - What a rule needs and no training changes, such as density ratios, is sent with line 2 of the first
-      round, and not again.
-    - Line 5 leaves out the public rows that the rule has no teacher for, as in Selective-FD; a consensus step
-      still sees them, with what the rule puts in their place.
-    - With compression, p_c and p_A are as they arrive; γ_t moves the p_A from before it.
-    - A party that was not chosen, failed or was refused in lines 2–3 is not sent the teacher either. One
-      whose answers line 4 leaves out (:class:`consilience.core.aggregation.guard.Guard`) is; so is one that
-      is late, where its last answers count (:class:`consilience.core.aggregation.last_answers.LastAnswers`).
-    - For such a learner the density of UWA is fitted after a refit that has seen the last teacher, not
-      after a private phase alone, which it does not have.
-    - Models that take no soft labels see weighted hard ones; classes below 5 % of a row's likeliest are
-      left out (:mod:`consilience.core.learners.targets`). Models without weights see the likeliest class.
-    - A logistic regression with C of 0.2 or less is taught with 5, 25 or 125 times as much, where held-out
-      rows ask for it (:mod:`consilience.core.learners.sklearn.soft_logistic`).
-    - A model without logits has the logarithms of its probabilities, not below log(1e-6), in their place.
-    - The density's variances are at least 1e-3; a class with fewer than two calibration rows has the
-      density fitted to the training rows. The paper fits it to calibration rows in section 4.4 and says
+    - Line 2 of the first round runs at all parties before the loop. Round 0 is yielded after it: the local
+      models, before any exchange. Round 1 begins with line 3.
+    - A rule without a screen gets :class:`~consilience.core.aggregation.guard.Guard`, which bounds claims and
+      may exclude parties.
+    - Line 4 applies a consensus step; the default replaces the teacher, as the papers' line does.
+      ``damped()`` gives line 8 of Park's Algorithm 3. A step may extrapolate, as ``anderson()`` does;
+      rows of probabilities are then projected onto the simplex.
+    - A learner that retrains from scratch on every fit is refitted in line 5 on private and public rows with
+      Park's weights α and 1 − α, α = 1/m unless given. It skips line 2, which would only erase the teacher.
+      If α is not given, a party may take 0.5 or 0.8 if the first teacher worsens its predictions of its
+      private rows; it keeps this value. The weights are scaled to sum to the number of rows, so that a
+      model's regularisation keeps its usual scale.
+    - A party predicts, and is evaluated, with a mixture of f_c and the model that preceded line 5 of its
+      first round (:mod:`consilience.core.party.personalizer`), unless its purpose is ``"taught"``. Line 3 and
+      the training of f_c follow the papers.
+    - Parties may be drawn with unequal probabilities.
+    - A party with a frozen model skips lines 2 and 5. A party without labels skips lines 2 and 3, is in no
+      draw, and trains f_c in line 5 on the public rows alone. m counts the parties that send.
+    - Scores that do not change with training, such as density ratios, are sent once, with line 2 of the
+      first round.
+    - Line 5 omits the public rows without a teacher, as in Selective-FD. A consensus step still uses these
+      rows, with the rule's substitute values.
+    - With compression, p_c and p_A are the values after transmission; γ_t uses p_A before compression.
+    - A party that failed or was refused in lines 2–3, or is not in the round's draw, does not receive the
+      teacher either. A party excluded in line 4 (:class:`consilience.core.aggregation.guard.Guard`)
+      receives it, and so does a late party if last answers count
+      (:class:`consilience.core.aggregation.last_answers.LastAnswers`).
+    - For a learner that retrains from scratch, the density of UWA is fitted after a refit with the last
+      teacher; there is no private phase alone.
+    - Models without support for soft labels are trained on weighted hard labels; classes below 5 % of a row's
+      likeliest are dropped (:mod:`consilience.core.learners.targets`). Models without weights are trained on
+      the likeliest class.
+    - A logistic regression with C of 0.2 or less is taught with C multiplied by 5, 25 or 125 if held-out rows
+      favour it (:mod:`consilience.core.learners.sklearn.soft_logistic`).
+    - A model without logits sends the logarithms of its probabilities, at least log(1e-6).
+    - The density's variances are at least 1e-3; for a class with fewer than two calibration rows, the
+      density is fitted to the training rows. The paper fits it to calibration rows in section 4.4, but to
       "private training data" in appendix A.3.
-    - Torch learners may stop early on the calibration rows as well.
-    - All accuracies, those on local classes too, are measured after line 5; the paper's figure 3 measures
-      local classes after line 2.
+    - Torch learners may also stop early on the calibration rows.
+    - All accuracies, including those on local classes, are measured after line 5; the paper's figure 3
+      measures local classes after line 2.
 """
 
 from __future__ import annotations
@@ -105,16 +107,16 @@ def ensemble_distillation(
     probabilities: Mapping[str, float] | None = None,
     alpha: float | None = None,
 ) -> Rounds:
-    """Parties teach one another through an aggregate of their predictions on public data.
+    """Distil an aggregate of the parties' predictions on public data into every party's model.
 
     Args:
         rounds: number of rounds t.
-        aggregate: A, the rule that makes one teacher of the replies; ``auto()`` by default.
+        aggregate: A, the rule that combines the replies into one teacher; ``auto()`` by default.
         consensus: step of the teacher from round to round; ``replace()`` by default.
         participation: parties per round: a number (int), or a share in (0, 1] (float).
-        probabilities: probability of each party to take part, relative to the others; alike by default.
-        alpha: weight of the private rows in (0, 1) for learners that refit; by default 1/m, or the larger one
-            that a party finds better for its own rows.
+        probabilities: probability of each party to take part, relative to the others; equal by default.
+        alpha: weight of the private rows in (0, 1) for learners that refit; by default 1/m, or a larger
+            value if it improves a party's predictions of its private rows.
 
     Raises:
         InvalidInput: an option cannot work with these parties.
@@ -168,14 +170,17 @@ def distillation_rounds(
         step: step of the consensus.
         participation: parties per round, a number or a share.
         probabilities: probability of each party to take part, relative to the others.
-        alpha: weight of the private rows for learners that refit; 1/m, or what a party chooses, by default.
-        lift: makes the teacher of the consensus, in every round but the last, such as
-            :meth:`.Deregularization.of`; by default the consensus is the teacher.
-        bounded: name of a protocol that ends where the consensus diverges; ``None`` for no such end.
+        alpha: weight of the private rows for learners that refit; by default 1/m, or each party's choice.
+        lift: function that makes the teacher from the consensus, in every round but the last, such as the
+            result of :meth:`.Deregularization.of`; by default the consensus is the teacher.
+        bounded: name of a protocol that ends if the consensus diverges; ``None`` for no such check.
+
+    Yields:
+        Round 0 unless a state is given, then one round for each t.
 
     Raises:
         QuorumLost: too few parties answered.
-        RunFailed: the consensus diverges, where it is bounded.
+        RunFailed: the consensus diverges, and ``bounded`` is given.
     """
     constant = ConstantReplies(network, aggregate)
     answering = network.agreed.answering(network.parties)
@@ -221,7 +226,7 @@ def distillation_rounds(
 
 
 def _check_bounded(values: Array, largest: float, *, where: str, first: bool) -> None:
-    """Raise ``RunFailed`` where the consensus is out of all proportion."""
+    """Raise ``RunFailed`` if the consensus exceeds the first proposals by a factor of 1000."""
     if not first and largest > 0 and not np.abs(values).max() <= _DIVERGED * largest:
         raise RunFailed(
             f"the consensus diverges: its largest value is {np.abs(values).max():.3g}, and no proposal of "

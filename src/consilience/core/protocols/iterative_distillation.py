@@ -1,8 +1,8 @@
-"""Iterative ensemble distillation for regression, de-regularised, also with a part of the clients.
+"""Iterative ensemble distillation for regression, with optional de-regularisation and client sampling.
 
 Park, Hong & Hwang 2023, "Towards Understanding Ensemble Distillation in Federated Learning", Algorithms
-1, 2 and 3. The three are one: Algorithm 1 is lines 10–12 left out, Algorithm 2 all clients in every
-round, and Algorithm 3, with γ_1 = 1, reads
+1, 2 and 3. All three are special cases of the pseudo-code below: Algorithm 1 omits lines 10–12,
+Algorithm 2 uses all clients in every round, and Algorithm 3 has γ_1 = 1.
 
      3  pretrain: every client j minimises (1/N) Σ_i (h(x_i) − y_i)² + λ‖h‖²
      4  every client holds the public inputs X_p
@@ -21,24 +21,27 @@ round, and Algorithm 3, with γ_1 = 1, reads
 
 Legend: T ``rounds``, C ``participation``, P(j in C_t) from ``probabilities``, γ_t the step of
 ``consensus`` (``damped()``: γ_t = t^−q), ỹ_old ``state.consensus``, λ0 ``deregularize.regularization``,
-α ``alpha``, m the number of parties; λ and the kernel are the parties' own, ``KernelRidge`` in the
+α ``alpha``, m the number of parties; λ and the kernel belong to each party's model, ``KernelRidge`` in the
 paper. One round is *one-shot* distillation.
 
 Deviations
     - The mean of line 8 may be any aggregator of values, its step any consensus step: ``replace()`` by
       default, which is Algorithms 1 and 2; ``anderson()`` arrives at their limit in fewer rounds.
-    - In line 11 K_pp + ε I stands for K_pp; :class:`~consilience.core.aggregation.Deregularization` says why.
-    - Round 0 is yielded after line 3: the parties alone.
-    - Any regressor may take part. One that starts anew on every fit does line 14 as it is written if
-      its loss is a weighted mean over rows; one that goes on from where it is trains on the public rows
-      in line 14, and on its private rows before line 7 of the next round that it is in.
-    - In line 7 a client predicts with the model of its own last line 14, as the algorithm says, which with
-      few clients a round is many rounds old. The proof of Theorem C.16 has every chosen client start from
-      the newest ỹ; as γ_t → 0 we expect the same limit.
-    - A consensus a thousand times as large as any proposal of the first five rounds ends the run:
-      de-regularisation blows up what it does not fit, parties with other models than kernel ridge
+        - In line 11 K_pp + ε I replaces K_pp; :class:`~consilience.core.aggregation.Deregularization`
+        explains
+      the reason.
+    - Round 0 is yielded after line 3: the local models.
+    - Any regressor may take part. A regressor that retrains from scratch on every fit follows line 14
+      exactly if its loss is a weighted mean over rows. A regressor that continues from its current
+      parameters trains on the public rows in line 14, and on its private rows before line 7 of its next
+      round.
+    - In line 7 a client predicts with the model from its last line 14, as in the algorithm. With few clients
+      a round, this model is many rounds old. The proof of Theorem C.16 assumes that every chosen client
+      starts from the newest ỹ; as γ_t → 0 we expect the same limit.
+    - The run ends if the consensus becomes a thousand times as large as any proposal of the first five
+      rounds. De-regularisation makes the consensus diverge if parties have other models than kernel ridge
       regression, another kernel or a smaller λ.
-    - A party that failed or was refused in line 7 is left out of lines 8 and 13.
+    - A party that failed or was refused in line 7 takes no part in lines 8 and 13.
 """
 
 from __future__ import annotations
@@ -80,21 +83,22 @@ def iterative_distillation(
     probabilities: Mapping[str, float] | None = None,
     alpha: float | None = None,
 ) -> Rounds:
-    """Regressors teach one another through the mean of their predictions, de-regularised or not.
+    """Distil the mean of the parties' predicted values into every party's regressor.
 
-    A round's teacher is de-regularised; its ``state.consensus`` is what the teacher was made of.
+    With ``deregularize``, the teacher of every round but the last is de-regularised, and
+    ``state.consensus`` holds the values before that.
 
     Args:
         rounds: number of rounds T; 1 is one-shot distillation.
-        aggregate: rule that makes one proposal of the replies; ``mean()`` by default.
+        aggregate: rule that combines the replies into one proposal; ``mean()`` by default.
         consensus: step of the consensus from round to round; ``replace()`` by default.
-        deregularize: makes the teacher of the consensus, in every round but the last; nothing by default.
+        deregularize: de-regularisation of the consensus, in every round but the last; none by default.
         participation: parties per round: a number (int), or a share in (0, 1] (float); 1 (int) is
             the asynchronous case.
-        probabilities: probability of each party to take part, relative to the others; alike by default. The
+        probabilities: probability of each party to take part, relative to the others; equal by default. The
             limit of a damped consensus is that of the mean weighted by them (Theorem C.16).
         alpha: weight of the private rows in (0, 1); by default 1/m, or, without de-regularisation, a larger
-            one that a party finds better for its own rows.
+            value if it improves a party's predictions of its private rows.
 
     Raises:
         InvalidInput: an option cannot work with these parties or these public rows.

@@ -1,7 +1,7 @@
-"""The baseline without exchange: every party trains alone.
+"""Baseline without exchange: every party trains alone.
 
-A party trains on its private rows as often as under a protocol with the same number of rounds, so that
-what the protocol adds is the exchange and not the training time.
+A party trains on its private rows as often as under a protocol with the same number of rounds. The
+difference to that protocol is therefore the effect of the exchange, not of longer training.
 """
 
 from __future__ import annotations
@@ -16,10 +16,13 @@ from consilience.core.tasks.predictions import FitPrivate
 def local_only(
     network: NetworkView, public: Public, state: RoundState | None, *, rounds: int = 1
 ) -> Rounds:
-    """Every party trains on its own rows, round after round; nothing is exchanged.
+    """Train every party on its private rows in each round, without any exchange.
 
     Args:
-        rounds: how often; learners that start anew on every fit are trained once.
+        rounds: number of rounds; learners that retrain from scratch on every fit are trained once.
+
+    Raises:
+        InvalidInput: ``rounds`` is below 1.
     """
     check_options(network, rounds=rounds)
     able = network.agreed.answering(network.parties)  # the others have no labels

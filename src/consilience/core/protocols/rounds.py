@@ -15,19 +15,19 @@ from consilience.core.validation.arrays import Array
 from consilience.core.validation.printing import prints_no_rows
 
 SECURE = "secure_aggregation"
-"""Option of a protocol by which the coordinator sees sums of the parties' answers, and no single one."""
+"""Option of a protocol for secure aggregation: the coordinator sees only sums of the parties' answers."""
 
 
 @message
 class RoundState:
-    """State that a protocol needs, beside the parties' own, to go on after a round.
+    """State of the protocol after a round, from which it can resume; parties keep their state themselves.
 
     Attributes:
-        round: the round that is complete.
+        round: number of the completed round.
         consensus: consensus of the parties in it, shape ``(n_public, n_outputs)``; ``None`` before the
-            first exchange, and where a protocol has none.
+            first exchange, and if a protocol has none.
         memory: memory of the consensus step.
-        trust: memory of the rule, and of who was left out (:attr:`.Teacher.memory`).
+        trust: memory of the rule, and of the excluded parties (:attr:`.Teacher.memory`).
     """
 
     round: int
@@ -39,14 +39,14 @@ class RoundState:
 @prints_no_rows
 @dataclass(frozen=True)
 class Round:
-    """One round as it was.
+    """One completed round.
 
     Attributes:
-        number: 0 for the parties alone, before any exchange; then 1, 2, …
+        number: 0 for the local models, before any exchange; then 1, 2, …
         state: state to resume from after this round.
         teacher: teacher of the round, if there is one.
-        replies: replies that it was made of.
-        notes: remarks for the ledger, beside those on the teacher.
+        replies: replies from which the teacher was computed.
+        notes: remarks for the ledger, in addition to those on the teacher.
     """
 
     number: int
@@ -64,7 +64,7 @@ class FirstQuestion(Exception):
 
 
 class BeforeTheFirstQuestion(WrappedNetwork):
-    """A network that asks what is required before anything is trained, and nothing else."""
+    """Network for checks before training: it passes on requirements, and raises on any other question."""
 
     def wrap(self, stage: Stage) -> BeforeTheFirstQuestion:
         """Return itself: questions by :meth:`require` pass no stage."""

@@ -20,18 +20,18 @@ def participants(
     round: int,
     probabilities: Mapping[str, float] | None = None,
 ) -> tuple[str, ...]:
-    """Draw the parties of a round, anew in every round, of those that send something.
+    """Draw the parties of one round, from those that send answers.
 
-    Uniformly; or with the probabilities p_j of :func:`inclusion`, by systematic sampling in random order
-    (Madow 1949): every party owns a piece of length p_j of a line of length C, and those are taken whose
-    pieces hold one of the points u, u + 1, …, u + C − 1, u uniform on [0, 1). No piece is longer than 1,
-    so that C different parties are taken, party j with probability p_j exactly.
+    The draw is uniform, or has the probabilities p_j of :func:`inclusion`, by systematic sampling in random
+    order (Madow 1949). Every party owns a piece of length p_j of a line of length C. A party is drawn if
+    its piece contains one of the points u, u + 1, …, u + C − 1, with u uniform on [0, 1). No piece is
+    longer than 1, so that C different parties are drawn, party j with probability p_j exactly.
 
     Args:
-        network: whose parties, and whose seed.
+        network: network with the parties and the seed.
         participation: a number C of parties (int), or a share of them (float).
         round: the round, for the random stream.
-        probabilities: party to q_j ≥ 0, of which only the ratios count.
+        probabilities: party to q_j ≥ 0; only their ratios matter.
 
     Returns:
         Names, sorted.

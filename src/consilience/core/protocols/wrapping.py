@@ -22,7 +22,8 @@ GROUP = "consilience.wrappings"
 """Group of entry points whose values are a :class:`Wrapping`."""
 
 Summed = bool | Literal["class sums"]
-"""True, or the kind of answers to which parties can share noise, where sums are enough for a protocol."""
+"""Whether sums of answers suffice for a protocol, or the kind of answers to which parties can add shared noise.
+"""
 
 
 class WrappedProtocol(Protocol):
@@ -34,14 +35,14 @@ class WrappedProtocol(Protocol):
 
     @property
     def exchanges(self) -> TaskGroup | None:
-        """Group of messages that leaves a party; ``None`` if nothing leaves."""
+        """Group of the messages that parties send; ``None`` if they send none."""
 
     @property
     def summed(self) -> Summed:
         """Whether sums of the parties' answers are enough for it."""
 
     def takes(self, option: str) -> bool:
-        """Tell whether it has that option."""
+        """Return whether the protocol has this option."""
 
 
 @dataclass(frozen=True)

@@ -16,15 +16,18 @@ from consilience.core.validation.labels import Kind
 
 
 def abilities_of(model: Any, last: Any, kind: Kind) -> Abilities:
-    """Tell what a model can take, by its methods, its parameters and a trial of row weights.
+    """Determine the capabilities of a model from its methods, its parameters and a trial of row weights.
 
     Args:
         model: an estimator or pipeline, unfitted.
         last: its last step, or the model itself.
         kind: ``"classification"`` or ``"regression"``.
 
+    Returns:
+        The capabilities.
+
     Raises:
-        InvalidInput: a classifier that is never trained, or whose threshold would be ignored.
+        InvalidInput: the classifier is never trained, or its decision threshold would be ignored.
     """
     from sklearn.utils.validation import has_fit_parameter
 
@@ -69,7 +72,7 @@ def abilities_of(model: Any, last: Any, kind: Kind) -> Abilities:
 
 
 def _check_trainable(last: Any) -> None:
-    """Raise ``InvalidInput`` for a classifier that answers in other labels, or by a threshold of its own."""
+    """Raise ``InvalidInput`` for a frozen classifier, or one whose decision threshold would be ignored."""
     if _holds_frozen(last):
         raise InvalidInput(
             "a FrozenEstimator is never trained, and answers with the labels of another training",

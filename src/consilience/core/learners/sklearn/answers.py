@@ -1,4 +1,4 @@
-"""Class probabilities of a fitted classifier, in the order of the codes that it was trained on."""
+"""Class probabilities of a fitted classifier, in the order of its training codes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Source = Literal["native", "decision", "one-hot"]
 answers of ``predict``."""
 
 _OFF = 1e-3
-"""How far probabilities of a row may sum to something else than 1."""
+"""Tolerance of the sum of a row's probabilities around 1."""
 
 
 def source_of(model: Any) -> Source:
@@ -36,18 +36,22 @@ def shares_of(
 ) -> Array:
     """Compute class probabilities of rows, shape ``(n, classes)``.
 
-    Columns are put in the order of the codes by the model's ``classes_``; a class that is not among these has
-    probability 0. A model without ``classes_`` answers in the order of the codes.
+    The model's ``classes_`` give the code of each column; a class missing from them has probability 0. The
+    columns of a model without ``classes_`` are taken to be in the order of the codes.
 
     Args:
-        model: a classifier that was fitted to the codes 0 … ``classes`` − 1.
-        X: inputs, shape ``(n, ...)``, of the kind that it takes.
+        model: a classifier fitted to the codes 0 … ``classes`` − 1.
+        X: inputs, shape ``(n, ...)``, in the model's input format.
         classes: number of classes, 2 or more.
-        given: source of the probabilities. A model without ``predict_proba`` has its scores taken for it.
+        given: source of the probabilities. For ``"native"`` without ``predict_proba``, a softmax of the
+            decision scores is used.
         where: the model, for errors.
 
+    Returns:
+        Probabilities, shape ``(n, classes)``.
+
     Raises:
-        InvalidInput: answers of another shape, or that are neither codes nor probabilities.
+        InvalidInput: the answers have another shape, or are not codes or probabilities.
     """
     if given == "one-hot":
         return one_hot(_codes(model.predict(X), len(X), classes, where), classes)

@@ -33,14 +33,17 @@ def unfitted(model: Any) -> Any:
 
 
 def kind_of(model: Any, kind: Kind | None) -> Kind:
-    """Tell whether a model classifies or predicts values.
+    """Determine whether a model is a classifier or a regressor.
 
     Args:
         model: an estimator, or an object with ``fit`` and ``predict``.
-        kind: what its user says; ``None`` for what the model says.
+        kind: kind given by the user; ``None`` to infer it from the model.
+
+    Returns:
+        ``"classification"`` or ``"regression"``.
 
     Raises:
-        InvalidInput: it is no model, says nothing of its kind, or another one.
+        InvalidInput: the argument is not a model, its kind cannot be determined, or it differs from ``kind``.
     """
     name = type(model).__name__
     if isinstance(model, type):
@@ -80,7 +83,15 @@ def kind_of(model: Any, kind: Kind | None) -> Kind:
 
 
 def seeded(model: Any, rng: np.random.Generator) -> Any:
-    """Set every ``random_state`` that is ``None``, in the order of their names."""
+    """Draw, in the order of their names, a value for every ``random_state`` left at ``None``, in place.
+
+    Args:
+        model: an estimator, a pipeline or another object.
+        rng: source of the values.
+
+    Returns:
+        The same model.
+    """
     if hasattr(model, "get_params"):
         open_ = sorted(
             name
@@ -132,13 +143,16 @@ def fit_steps(
     Args:
         model: an estimator or a pipeline.
         X: inputs, shape ``(n, ...)``.
-        seen: what the last step is trained on, one entry per entry of ``rows``.
-        weights: of the entries of ``rows``, or ``None``.
-        hard: what transformers that look at targets see, shape ``(n,)``; by default ``seen``.
+        seen: training targets of the last step, one entry per entry of ``rows``.
+        weights: weights of the entries of ``rows``, or ``None``.
+        hard: targets for transformers that use them, shape ``(n,)``; by default ``seen``.
         rows: indices into ``X``; by default every row once.
         validation: held-out ``(X, targets)`` for a last step whose ``fit`` takes ``validation``.
-        soft: random numbers for :mod:`.soft_logistic`, where the last step is one of its models and ``seen``
-            are soft labels of the classes, shape ``(n, k)``; ``None`` for others.
+        soft: random numbers for :mod:`.soft_logistic`, if the last step is one of its models and ``seen``
+            are soft labels of the classes, shape ``(n, k)``; else ``None``.
+
+    Returns:
+        The same model, fitted.
     """
     from sklearn.pipeline import Pipeline
     from sklearn.utils import _safe_indexing
@@ -190,14 +204,17 @@ def _check_search(last: Any) -> None:
 
 
 def few_values(X: Any, most: int) -> Any:
-    """Round numbers to the means of bins of as many rows, where a column has more values than bins.
+    """Round the numbers of a column to bin means if the column has more values than bins.
 
-    Histogram boosting makes such bins itself; of rows with weights scikit-learn 1.9 takes for that twice as
-    long as for a hundred trees.
+    Bins have about equal numbers of rows. Histogram boosting makes such bins itself, but for weighted rows
+    this takes scikit-learn 1.9 twice as long as a hundred trees.
 
     Args:
         X: rows, shape ``(n, d)``, an array or a table.
         most: number of bins.
+
+    Returns:
+        A copy of the same shape.
     """
     if hasattr(X, "iloc"):
         numbers = X.select_dtypes("number").columns
@@ -258,7 +275,12 @@ def is_catboost(model: Any) -> bool:
 
 
 def told_categories(model: Any, X: Any) -> None:
-    """Tell a model that is to be trained which columns of a table are categories, as its package wants it."""
+    """Set the categorical columns of a table in the options of an unfitted XGBoost or CatBoost model.
+
+    Args:
+        model: the model, changed in place; other models stay unchanged.
+        X: rows, a table or an array.
+    """
     if hasattr(model, "enable_categorical"):  # XGBoost
         model.set_params(enable_categorical=True)
     elif is_catboost(model) and hasattr(X, "iloc"):
@@ -305,11 +327,11 @@ def takes(model: Any) -> Takes:
 
 # Not kernel ridge: protocols compute with its kernel on the public rows as they are.
 _DISTANCES = ("sklearn.neighbors", "sklearn.svm", "sklearn.gaussian_process")
-"""Packages whose models measure distances between rows."""
+"""Packages with models based on distances between rows."""
 
 
 def _by_distance(model: Any) -> bool:
-    """Tell whether a model, or one inside of it, measures distances; a pipeline has scales of its own."""
+    """Return whether a model, or one inside of it, measures distances; false for a pipeline."""
     if type(model).__module__.startswith(_DISTANCES):
         return True
     if hasattr(model, "steps"):

@@ -52,27 +52,27 @@ from consilience.core.validation.labels import Kind
 
 
 class SklearnLearner(Learner):
-    """A model with scikit-learn's ``fit`` and ``predict``, fitted anew every time.
+    """Learner for a model with scikit-learn's ``fit`` and ``predict``, retrained from scratch on every fit.
 
-    The model trains on the classes that are present, numbered 0 … k-1 without gaps; its
-    probabilities go back to the federation's columns, 0 for classes it has not seen. Soft targets
-    are taken as :attr:`abilities` says. In a ``Pipeline`` the transformers see every row once and
-    only the last step sees copies and weights. Numeric inputs with more than two axes (images) are
-    flattened for estimators; an object that is no scikit-learn estimator gets them as they are.
+    The model is trained on the classes present in the rows, numbered 0 … k-1 without gaps. Its
+    probabilities are mapped back to the federation's columns, with 0 for other classes. :attr:`abilities`
+    describes the treatment of soft targets. In a ``Pipeline`` the transformers are fitted to every row
+    once, and only the last step gets copies and weights. Numeric inputs with more than two axes (images)
+    are flattened for scikit-learn estimators; other objects get the original shape.
 
-    Every parameter called ``random_state`` that is ``None``, nested ones too, is set from the
-    generator given to :meth:`fit`; a number that the user set stays. ``validation`` goes to a
-    regressor whose ``fit`` takes a parameter of that name and makes no difference to others, nor does
-    ``phase``. Row weights are refused by a model that takes none.
+    Every parameter called ``random_state`` with the value ``None``, nested ones too, is set from the
+    generator given to :meth:`fit`; a number set by the user stays. ``validation`` is passed to a regressor
+    whose ``fit`` takes a parameter of that name, and is ignored for other models, as is ``phase``. Row
+    weights raise an error if the model takes none.
 
     Args:
         model: an estimator or pipeline, unfitted (a fitted one is cloned), or any object with
             ``fit(X, y)`` and ``predict(X)``. ``y`` are whole numbers 0 … k-1 for classification;
             ``predict_proba``, if there, gives ``(n, k)``, ``predict`` labels ``(n,)``.
-        kind: only needed where the model does not say it.
+        kind: only needed if the model does not indicate it.
 
     Raises:
-        InvalidInput: not a model, or a kind that the model is not.
+        InvalidInput: the argument is not a model, or not a model of that kind.
     """
 
     suffix = ".skops"
@@ -183,7 +183,7 @@ class SklearnLearner(Learner):
         return self.labels or {str(column): column for column in range(self.n_outputs)}
 
     def _seen(self, X: Array) -> Array:
-        """Fill columns that are missing in every row: histograms need a value, and learn nothing of it."""
+        """Fill columns without any value with the schema's median, because histograms need a value."""
         X = np.asarray(X)
         if self.schema is None or X.dtype.kind != "f":
             return X
@@ -249,7 +249,7 @@ class SklearnLearner(Learner):
         return present, [fit_steps(model, X, codes, weights, hard=labels, rows=rows)]
 
     def _coding(self, present: Array, totals: Array | None = None) -> Coding:
-        """Codes of classes that are present, given their columns."""
+        """Make the codes of the present classes from their columns."""
         codes = {int(column): code for code, column in enumerate(present)}
         return Coding(self._columns, codes, totals, self.name)
 
@@ -273,7 +273,7 @@ class SklearnLearner(Learner):
         return probabilities
 
     def _shares(self, model: Any, X: Array) -> Array:
-        """Probabilities of the classes that are present, shape ``(n, k)``."""
+        """Compute probabilities of the present classes, shape ``(n, k)``."""
         n, k = len(X), len(self._present)
         if k == 1:  # libraries differ on what a single class looks like
             return np.ones((n, 1))
@@ -288,7 +288,7 @@ class SklearnLearner(Learner):
 
     @property
     def trained(self) -> Any:
-        """The trained estimator or pipeline (the first, where there is one an output); ``None`` before."""
+        """The trained estimator or pipeline; the first one if each output has one; ``None`` before training."""
         return self._models[0] if self._models else None
 
     @property
@@ -313,10 +313,13 @@ class SklearnLearner(Learner):
         _files().dump(self.state(), Path(path), given=self.model, where=self.name)
 
     def state(self) -> dict[str, Any]:
-        """Give what was trained, as a file holds it.
+        """Return the trained state, as it is written to a file.
+
+        Returns:
+            The models, the columns of their classes, and the number of outputs.
 
         Raises:
-            InvalidInput: it has not been trained.
+            InvalidInput: the model has not been trained.
         """
         if not self._models:
             raise InvalidInput("the model has not been trained yet", where=self.name)
@@ -332,14 +335,14 @@ class SklearnLearner(Learner):
         self.take(files.read(Path(path), given=self.model, packages=packages), path)
 
     def take(self, state: Any, path: Path) -> None:
-        """Put what :meth:`state` gave in the place of what is there.
+        """Replace the trained state by one from :meth:`state`.
 
         Args:
-            state: of a model of the same kind.
-            path: the file that it is from, for errors.
+            state: state of a model of the same kind.
+            path: its file, for errors.
 
         Raises:
-            RunFailed: it is of another model, or damaged.
+            RunFailed: the state is damaged, or belongs to another model.
         """
         try:
             models, n_outputs = list(state["models"]), int(state["n_outputs"])
@@ -371,7 +374,7 @@ class SklearnLearner(Learner):
 
     @contextmanager
     def _blamed(self, verb: str) -> Iterator[None]:
-        """Turn what a model raises into one sentence that names the model."""
+        """Convert a model's exceptions to one ``InvalidInput`` that names the model."""
         try:
             yield
         except (ConsilienceError, Warning, MemoryError):
@@ -384,5 +387,5 @@ class SklearnLearner(Learner):
 
 
 def _files() -> Any:
-    """The module that writes and reads estimators; a package that is not installed says so."""
+    """Load the module that writes and reads estimators; an error names a missing package."""
     return registered_object("consilience.model_files", "skops")

@@ -71,11 +71,11 @@ class Option:
 @prints_no_rows
 @dataclass(frozen=True)
 class Coding:
-    """How classes of a federation are coded for a model that is to be fitted.
+    """Codes of a federation's classes for a model before its fit.
 
     Attributes:
         columns: label of a class to its column among the federation's classes; a class may have several.
-        codes: column to code, for each class that the rows have.
+        codes: column to code, for each class present in the rows.
         totals: summed weights of the rows of each code, shape ``(k,)``; ``None`` if rows are not weighted.
         where: the model, for errors.
     """
@@ -133,7 +133,7 @@ def translate_options(model: Any, coding: Coding) -> None:
     """Translate the options of an unfitted copy of a model, in place.
 
     Args:
-        model: a classifier that is to be fitted to codes.
+        model: an unfitted classifier, to be fitted to codes.
         coding: the codes.
 
     Raises:
@@ -146,7 +146,7 @@ def translate_options(model: Any, coding: Coding) -> None:
 
 
 def neutralise_options(model: Any) -> None:
-    """Replace all options of a model, in place, by ones that treat two codes alike, for a trial.
+    """Replace options that distinguish classes, in place, by ones that treat two codes equally, for a trial.
 
     Args:
         model: a classifier, unfitted.
@@ -174,7 +174,10 @@ def options_of(model: Any) -> Iterator[Option]:
 
 
 def parameters(model: Any) -> dict[str, Any]:
-    """Parameters of a model by name: those that it lists, or the attributes of an object that lists none."""
+    """Return the parameters of a model by name.
+
+    They come from ``get_params`` if the model has this method, else from its attributes.
+    """
     if hasattr(model, "get_params"):
         return dict(model.get_params(deep=False))
     return dict(getattr(model, "__dict__", {}))
@@ -251,7 +254,7 @@ def _set(owner: Any, name: str, value: Any) -> None:
 
 
 def _translated(option: Option, coding: Coding) -> Any:
-    """The value of an option for the codes; the very same if nothing is to be changed."""
+    """Return the value of an option for the codes; the same object if no change is needed."""
     value, name = option.value, option.name
     if value is None:
         return value

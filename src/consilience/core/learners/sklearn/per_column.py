@@ -25,11 +25,14 @@ How = Literal["name", "position"]
 
 
 def column_option(model: Any, how: How) -> str:
-    """Find an option that says columns by name, or by position; empty if there is none.
+    """Find an option that identifies columns by name, or by position.
 
     Args:
         model: an estimator or a pipeline, with models inside of it.
         how: which of the two.
+
+    Returns:
+        Name of the first such option; empty if there is none.
 
     >>> from sklearn.ensemble import HistGradientBoostingClassifier
     >>> model = HistGradientBoostingClassifier(monotonic_cst={"age": 1})
@@ -40,9 +43,10 @@ def column_option(model: Any, how: How) -> str:
 
 
 def _options(model: Any) -> Iterator[tuple[str, Any]]:
-    """List options that say columns of the rows that a model is given, with their values.
+    """List the options that identify columns of the model's input rows, with their values.
 
-    A step may choose, add or order columns. Positions in later steps are of its columns, and are left out.
+    A step may choose, add or order columns. Positions in later steps refer to its output columns, and are
+    omitted.
     """
     if hasattr(model, "steps"):
         in_place = True
@@ -69,7 +73,7 @@ def _keeps_columns(step: Any) -> bool:
 
 
 def _how(name: str, value: Any) -> set[How]:
-    """Tell how a value says columns."""
+    """Return whether a value identifies columns by name, by position, or both; empty if it names none."""
     if name in _BY_POSITION:
         return set() if value is None else {"position"}
     if isinstance(value, str) and name != "columns":

@@ -18,33 +18,33 @@ from consilience.core.validation.arrays import Array
 from consilience.core.validation.labels import Kind
 
 _TRUSTED = ("sklearn", "xgboost", "lightgbm", "catboost", "sksurv", "consilience")
-"""Packages whose models take weights as they should, unless they hold models or folds of their own."""
+"""Packages with correct row weights, except in models that contain other models or folds."""
 
 _ROWS = 60
 """Rows of each of two groups in the trial."""
 
 _SURE = 0.9
-"""Probability of a group's own class in the trial."""
+"""Probability of a group's likelier class in the trial."""
 
 _SHAPES: tuple[tuple[int, ...], ...] = ((4,), (8, 8), (3, 8, 8), (8, 8, 3))
-"""Shapes of a row in the trial, until the model takes one: objects of others may want images."""
+"""Shapes of a row in the trial, tried until the model accepts one; other objects may require images."""
 
 _known: dict[tuple[str, Kind], bool] = {}
 
 
 def weights_arrive(model: Any, kind: Kind) -> bool:
-    """Tell whether row weights have the effect on a model that they should have.
+    """Return whether row weights have the expected effect on a model.
 
-    Two groups of rows are each labelled with both classes, and weights alone tell which one is likelier. The
-    trial is of a copy, with random numbers of its own, and is made once for each type and parameters. Models
-    of known packages are not tried unless they hold other models or folds.
+    In a trial, two groups of rows are each labelled with both classes, and only the weights indicate the
+    likelier one. A copy of the model is fitted with separate random numbers, once for each type and
+    parameters. Models of known packages are not tried unless they contain other models or folds.
 
     Args:
         model: an estimator whose ``fit`` takes ``sample_weight``.
         kind: ``"classification"`` or ``"regression"``.
 
     Returns:
-        ``False`` too for a model that can be trained on none of the rows of the trial.
+        ``False`` too for a model that cannot be trained on any rows of the trial.
     """
     if not _doubtful(model):
         return True
@@ -120,7 +120,7 @@ def _inputs(model: Any, second: Array, rng: np.random.Generator) -> Iterator[Arr
 def _gap(
     model: Any, X: Array, kind: Kind, second: Array, rows: Array, labels: Array, weights: Any
 ) -> float:
-    """Difference of the answers to both groups after a fit; 1 if the groups are told apart surely."""
+    """Compute the difference between the answers to both groups after a fit; 1 if they are separated surely."""
     fresh = seeded(unfitted(model), np.random.default_rng(0))
     if kind == "classification":
         neutralise_options(fresh)

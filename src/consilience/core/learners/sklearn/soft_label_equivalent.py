@@ -1,4 +1,4 @@
-"""Soft-label equivalents: regressors that are exactly a given classifier trained on soft labels."""
+"""Soft-label equivalents: regressors equal to a classifier trained on soft labels."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ _MODULES = {
 
 
 def equivalent_name(classifier: Any) -> str | None:
-    """Return the name of the regressor that is equivalent to a classifier, ``None`` if there is none.
+    """Return the name of a classifier's equivalent regressor, ``None`` if there is none.
 
-    The Gini impurity of a node is the sum over classes of the variance of their one-hot columns,
-    so a multi-output regression tree on squared error grows the same tree and its leaves hold the
-    same class shares; a nearest-neighbour vote is a mean of one-hot rows. Both hold for soft rows
-    as they are. What breaks the identity: another criterion, class weights, monotonic constraints,
-    and an out-of-bag score, which would be that of a regressor.
+    The Gini impurity of a node is the sum over classes of the variance of their one-hot columns. A
+    multi-output regression tree on squared error therefore grows the same tree, and its leaves contain the
+    same class shares. A nearest-neighbour vote is a mean of one-hot rows. Both identities extend to soft
+    rows. They do not hold with another criterion, class weights or monotonic constraints; a classifier with
+    an out-of-bag score has no equivalent either, because the score would be that of a regressor.
 
     Source: Breiman, Friedman, Olshen, Stone, *Classification and Regression Trees* (1984), 4.3.
     """
@@ -42,14 +42,17 @@ def equivalent_name(classifier: Any) -> str | None:
 
 
 def soft_label_equivalent(classifier: Any, n_classes: int) -> Any:
-    """Make the regressor that is equivalent to a classifier, for targets with ``n_classes`` columns.
+    """Make a classifier's equivalent regressor, for targets with ``n_classes`` columns.
 
-    Squared error is averaged over outputs where Gini sums over classes, so thresholds on impurity
-    are divided by the number of columns.
+    Squared error is averaged over outputs, but Gini is summed over classes. Thresholds on impurity are
+    therefore divided by the number of columns.
 
     Args:
-        classifier: one that :func:`equivalent_name` has a name for.
+        classifier: a classifier for which :func:`equivalent_name` returns a name.
         n_classes: columns of the targets.
+
+    Returns:
+        The regressor, unfitted.
     """
     from importlib import import_module
 

@@ -1,7 +1,7 @@
-"""Logistic regression of soft labels: their loss itself, and the penalty that held-out rows ask for.
+"""Logistic regression on soft labels: it minimises their loss, with a penalty selected on held-out rows.
 
-A penalty that is right for a party's few labels is too strong for a teacher's many soft ones, which hold less
-chance. So the C of a model with a strong one is chosen: its own, or one of three multiples.
+A suitable penalty for a party's few labels is too strong for a teacher's many soft labels, which contain less
+noise. If the penalty is strong, C is therefore selected among its value and three multiples of it.
 """
 
 from __future__ import annotations
@@ -16,22 +16,22 @@ from scipy.special import log_softmax
 from consilience.core.validation.arrays import Array
 
 WEAKER = (5.0, 25.0, 125.0)
-"""Multiples of C that are tried one after another, while they serve held-out rows."""
+"""Multiples of C, tried in this order as long as the loss on held-out rows falls."""
 
 USUAL = 1.0
-"""C of scikit-learn's own default, which is not exceeded."""
+"""Default C of scikit-learn, an upper bound on the selected C."""
 
 _HELD_OUT = 5
-"""One of so many rows is held out."""
+"""One row in this many is held out."""
 
 _ROUGH = 1e-3
-"""Largest slope at the end of fits that are only compared."""
+"""Gradient tolerance of the fits for comparison."""
 
 _ANY = {"C", "max_iter", "tol", "random_state", "n_jobs", "verbose", "warm_start"}
 """Parameters that may have any value."""
 
 _SAME: dict[str, tuple[Any, ...]] = {"penalty": ("l2", "deprecated"), "l1_ratio": (None, 0)}
-"""Values that mean the same as the default does."""
+"""Values equivalent to the default."""
 
 
 def is_plain_logistic(last: Any) -> bool:
@@ -47,16 +47,19 @@ def is_plain_logistic(last: Any) -> bool:
 
 
 def has_strong_penalty(last: Any) -> bool:
-    """Tell whether it is such a one whose penalty may be weakened: the least multiple of C is not above 1."""
+    """Return whether it is a plain logistic regression with a strong penalty: five times C is at most 1."""
     return is_plain_logistic(last) and last.C * WEAKER[0] <= USUAL
 
 
 def as_numbers(last: Any, X: Any) -> Any:
-    """Check rows as an estimator's own ``fit`` does, and note their columns: dense ones in double precision.
+    """Validate rows as the estimator's ``fit`` does, and record their columns in it.
 
     Args:
         last: the estimator.
-        X: inputs, shape ``(n, d)``, of any kind that it takes.
+        X: inputs, shape ``(n, d)``, in any format that the estimator accepts.
+
+    Returns:
+        Rows, shape ``(n, d)``; dense ones in double precision.
     """
     from sklearn.utils.validation import validate_data
 
@@ -67,17 +70,18 @@ def as_numbers(last: Any, X: Any) -> Any:
 def weaken(
     last: Any, X: Any, targets: Array, weights: Array | None, rng: np.random.Generator
 ) -> Array | None:
-    """Set the C that serves held-out rows best, where the penalty is strong; else leave it as it is.
+    """Set the C with the lowest loss on held-out rows if the penalty is strong; else keep C.
 
     Args:
-        last: a logistic regression that :func:`is_plain_logistic`.
-        X: inputs, shape ``(n, d)``, dense or sparse, as :func:`as_numbers` gives them.
+        last: a logistic regression that satisfies :func:`is_plain_logistic`.
+        X: inputs, shape ``(n, d)``, dense or sparse, from :func:`as_numbers`.
         targets: probabilities of the classes, shape ``(n, k)`` with k of 2 or more.
-        weights: of the rows; ``None`` for 1 each.
-        rng: draws the rows that are held out.
+        weights: weights of the rows; ``None`` for 1 each.
+        rng: source of randomness for the choice of held-out rows.
 
     Returns:
-        Coefficients to begin a fit with that C from, shape ``(k, d + 1)``; ``None`` for zeros.
+        Initial coefficients for a fit with that C, shape ``(k, d + 1)``, or ``(1, d + 1)`` for two classes;
+        ``None`` for zeros.
     """
     if not has_strong_penalty(last):
         return None
