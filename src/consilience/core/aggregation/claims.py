@@ -195,9 +195,9 @@ COARSE = Thresholds(
     wrong_class=0.88,
     sure=False,
 )
-"""Thresholds for exact and coarse density ratios. Chosen on seeds 0 to 5 of digits and heart disease, with and
-without attackers, between the largest honest party and the smallest attacker. Coarse claims overlap more, so
-that their thresholds spare more parties and find fewer attackers."""
+"""Thresholds for exact and coarse density ratios. Chosen on seeds 0 to 5 of digits and heart disease, with
+and without attackers, between the largest honest party and the smallest attacker. Coarse claims overlap more,
+so that their thresholds spare more parties and find fewer attackers."""
 
 LEAST_ROWS = 8
 """Minimum number of public rows for agreement on them to be evidence."""
@@ -228,8 +228,8 @@ _CONSISTENT = 0.4
 least 0.57."""
 
 _MORE_PARTIES = 0.2
-"""Exponent of the number of parties over ten, by which the threshold of outvoted claims rises. Of fifty honest
-parties with 28 rows each, the largest share was 0.45."""
+"""Exponent of the number of parties over ten, by which the threshold of outvoted claims rises. Of fifty
+honest parties with 28 rows each, the largest share was 0.45."""
 
 _SOME_OUTVOTED, _MOST_OUTVOTED = 0.18, 0.4
 """Share of votes, by its own density, that must be outvoted for a spread of claims to be evidence: if the

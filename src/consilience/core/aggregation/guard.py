@@ -42,9 +42,9 @@ from consilience.core.validation.arrays import Array
 from consilience.core.validation.printing import prints_no_rows
 
 _HALF = 0.5
-"""For a rule without density ratios: number of standard deviations by which a party's wrong votes on secret rows
-must exceed its right ones, and minimum of its votes there. A specialist is not excluded for missing votes."""
-
+"""For a rule without density ratios: number of standard deviations by which a party's wrong votes on secret
+rows must exceed its right ones, and minimum of its votes there. A specialist is not excluded for missing
+votes."""
 
 EXCLUDED = " is excluded"
 """Words after the name of an excluded party, at the beginning of its note."""

@@ -109,8 +109,8 @@ class Learner(ABC):
     schema: Schema | None = None
     """Schema of the columns of a table's rows; ``None`` for other rows."""
     labels: Mapping[str, int] | None = None
-    """Label of each class to its output column, including a party's local labels; ``None`` for 0, 1, … in order.
-    """
+    """Label of each class to its output column, including a party's local labels; ``None`` for 0, 1, … in
+    order."""
     ordered: bool = False
     """Whether the classes are ordered bins; soft targets then keep smaller shares."""
 
@@ -162,7 +162,8 @@ class Learner(ABC):
         """
 
     def check_saving(self) -> None:
-        """Raise ``InvalidInput`` if the trained model could not be saved, or not be read by another process."""
+        """Raise ``InvalidInput`` if the trained model could not be saved, or not be read by
+        another process."""
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({getattr(self, 'name', '')})"

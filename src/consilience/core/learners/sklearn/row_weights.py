@@ -120,7 +120,8 @@ def _inputs(model: Any, second: Array, rng: np.random.Generator) -> Iterator[Arr
 def _gap(
     model: Any, X: Array, kind: Kind, second: Array, rows: Array, labels: Array, weights: Any
 ) -> float:
-    """Compute the difference between the answers to both groups after a fit; 1 if they are separated surely."""
+    """Compute the difference between the answers to both groups after a fit; 1 if they are
+    separated surely."""
     fresh = seeded(unfitted(model), np.random.default_rng(0))
     if kind == "classification":
         neutralise_options(fresh)
