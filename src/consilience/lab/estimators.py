@@ -142,7 +142,7 @@ class _Federated(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no ty
         ]
 
     def _learn_names(self, parties: list[Party]) -> None:
-        """Keep what is to be known of the targets."""
+        """Store the names of the targets that ``fit`` finds."""
 
     def _outputs(self, X: Any, party: str | None) -> Array:
         """Outputs of a party's model, or the mean over all models, shape ``(n, n_outputs)``."""
@@ -184,21 +184,20 @@ class _Federated(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no ty
 class FederatedClassifier(ClassifierMixin, _Federated):  # type: ignore[misc]
     """A federation of classifiers as one scikit-learn estimator.
 
-    After ``fit`` it has ``classes_``, ``history_`` (:class:`~consilience.core.federation.history.History`),
-    ``models_`` (party to its model), ``federation_``,
-    ``n_features_in_``, and of tables ``feature_names_in_``.
+    ``fit`` sets ``classes_``, ``history_`` (:class:`~consilience.core.federation.history.History`),
+    ``models_`` (party to its model), ``federation_``, ``n_features_in_`` and, for tables,
+    ``feature_names_in_``.
 
     Args:
-        parties: a party's name to its rows and labels, ``{"north": (X, y), …}``; or a list of
-            :class:`~consilience.core.party.party.Party`, which have models, test rows and purposes of their
-            own.
-        model: the model that a party brings: an estimator, or a preset by name; or a mapping of parties'
-            names to such; by default boosted trees, which take gaps and categories.
-        aggregator: a rule, or its name (``consilience list aggregators``).
+        parties: mapping of a party's name to its rows and labels, ``{"north": (X, y), …}``; or a list of
+            :class:`~consilience.core.party.party.Party`, each with its own model, test rows and purpose.
+        model: model of every party: an estimator or the name of a preset; or a mapping of party names to
+            models. The default, boosted trees, accepts missing values and categories.
+        aggregator: aggregation rule or its name (``consilience list aggregators``).
         rounds: number of rounds.
         purpose: rows that a party's predictions are for, ``"own"`` or ``"everyone"``'s.
-        strict: refuse a party with a single class, and a class that one party alone knows.
-        random_state: everything random is keyed by it.
+        strict: refuse a party with a single class, and a class that only one party holds.
+        random_state: seed of all random draws.
 
     Example:
         >>> import numpy as np
@@ -231,10 +230,11 @@ class FederatedClassifier(ClassifierMixin, _Federated):  # type: ignore[misc]
 
         Args:
             X: inputs, shape ``(n, …)``, or a table.
-            party: whose model answers; by default the mean of all parties' models.
+            party: name of the party that predicts with its model; by default the mean of all parties' models.
 
         Returns:
-            Shape ``(n, n_classes)``; of a pandas table one with its index and the classes as columns.
+            Probabilities, shape ``(n, n_classes)``. DataFrame input returns a DataFrame with the same index
+            and the classes as columns.
 
         Raises:
             NotFittedError: before ``fit``.
@@ -243,11 +243,14 @@ class FederatedClassifier(ClassifierMixin, _Federated):  # type: ignore[misc]
         return self._like(X, self._outputs(X, party), getattr(self, "classes_", None))
 
     def predict(self, X: Any, party: str | None = None) -> Any:
-        """Predict classes, shape ``(n,)``; of a pandas table with its index.
+        """Predict classes.
 
         Args:
             X: inputs, shape ``(n, …)``, or a table.
-            party: whose model answers; by default the mean of all parties' models.
+            party: name of the party that predicts with its model; by default the mean of all parties' models.
+
+        Returns:
+            Classes, shape ``(n,)``. DataFrame input returns a Series with the same index.
         """
         places = self._outputs(X, party).argmax(axis=1)
         return self._like(X, self.classes_[places], "class")
@@ -261,7 +264,10 @@ class FederatedClassifier(ClassifierMixin, _Federated):  # type: ignore[misc]
             X: inputs.
             y: their classes.
             sample_weight: weights of the rows.
-            party: whose model answers; by default the mean of all parties' models.
+            party: name of the party that predicts with its model; by default the mean of all parties' models.
+
+        Returns:
+            Share of correctly classified rows, weighted by ``sample_weight``.
         """
         check_same_order(X, y, where="score")
         return float(accuracy_score(y, self.predict(X, party), sample_weight=sample_weight))
@@ -290,11 +296,15 @@ class FederatedRegressor(RegressorMixin, _Federated):  # type: ignore[misc]
         )
 
     def predict(self, X: Any, party: str | None = None) -> Any:
-        """Predict values, shape ``(n,)``, or ``(n, n_targets)``; of a pandas table with its index.
+        """Predict values.
 
         Args:
             X: inputs, shape ``(n, …)``, or a table.
-            party: whose model answers; by default the mean of all parties' models.
+            party: name of the party that predicts with its model; by default the mean of all parties' models.
+
+        Returns:
+            Values, shape ``(n,)`` for one target and ``(n, n_targets)`` for several. DataFrame input returns
+            a Series or a DataFrame with the same index.
         """
         found = self._outputs(X, party)
         if found.shape[1] == 1:
@@ -310,7 +320,10 @@ class FederatedRegressor(RegressorMixin, _Federated):  # type: ignore[misc]
             X: inputs.
             y: their values.
             sample_weight: weights of the rows.
-            party: whose model answers; by default the mean of all parties' models.
+            party: name of the party that predicts with its model; by default the mean of all parties' models.
+
+        Returns:
+            R², at most 1.
         """
         check_same_order(X, y, where="score")
         y = in_order(y, self._target_names, where="score")

@@ -72,26 +72,26 @@ class Spec(Section):
     """A whole configuration file.
 
     Attributes:
-        name: of the experiment; run folders are called after it. By default that of its file.
+        name: name of the experiment and of its run folders. By default that of its file.
         seeds: a number of seeds, 0 upwards, or a list of them.
         methods: lines of the results table; by default a choice that goes with the protocol.
-        metric: what the results table shows first, over own rows and over everyone's.
+        metric: main metric of the results table, on local and global test sets.
         calibration: share of each party's rows kept from training.
         purpose: rows that every party's predictions are for: ``"own"`` or ``"everyone"``'s; ``"taught"``
             takes the taught model as it is (:class:`~consilience.core.party.party.Party`).
-        trusts: packages whose models the parties accept; others are foreign code (:meth:`foreign_code`).
-        strict: refuse a party with one class, and a class that one party alone knows; by default where
+        trusts: packages of models that the parties accept; others are foreign code (:meth:`foreign_code`).
+        strict: refuse a party with one class, and a class held by a single party; by default only if
             parties are natural groups.
         evaluate_every: rounds between measurements on the test rows.
-        keep_models: of which seeds the trained models are kept in the run folder.
-        checkpoint_seconds: no checkpoint sooner than this after the last one.
+        keep_models: seeds for which the run folder keeps the trained models.
+        checkpoint_seconds: shortest time between two checkpoints.
         models: a list, dealt to the parties in turn; or a table from a party's name to its model, ``"*"``
             for all others.
         late: parties that join later.
-        without: parties that are not there, though rows are dealt to them.
+        without: excluded parties; rows are still dealt to them, but not used.
         outcome: survival, or quantiles of a number; ``None`` for classes and values.
-        robustness: caps, secret labels, and who is left out or let in.
-        hostile: parties that lie; ``None`` for none.
+        robustness: caps, secret labels, and parties always or never excluded.
+        hostile: simulated malicious parties; ``None`` for none.
     """
 
     name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
@@ -174,7 +174,7 @@ class Spec(Section):
         return tuple(range(self.seeds)) if isinstance(self.seeds, int) else self.seeds
 
     def check(self) -> None:
-        """Raise ``InvalidInput`` on a name or option that nothing here knows; no model is imported."""
+        """Raise ``InvalidInput`` on an unknown name or option, without importing any model."""
         if isinstance(self.seeds, int) and self.seeds > MOST_SEEDS:
             raise InvalidInput(
                 f"seeds is {self.seeds:,}", where="seeds", mend=f"Give {MOST_SEEDS:,} or fewer."
@@ -227,7 +227,10 @@ class Spec(Section):
         self._check_public()
 
     def foreign_code(self) -> tuple[ForeignCode, ...]:
-        """The models, encoder and packages beyond those that are trusted, each with its field; none imported.
+        """List untrusted models, encoders and packages with their fields, without importing any.
+
+        Returns:
+            One entry per use of foreign code; empty if all code is trusted.
 
         Raises:
             InvalidInput: a parameter that a trusted model does not take.
@@ -296,7 +299,7 @@ class Spec(Section):
 
 
 def _check_lies(protocol: Protocol, where: str) -> None:
-    """Raise ``InvalidInput`` where no party's answer could be replaced, so that nobody would lie."""
+    """Raise ``InvalidInput`` if the protocol has no single predictions that a hostile party could replace."""
     if protocol.options.get(SECURE) is not None:
         raise InvalidInput(
             "liars replace single answers, and under masks none arrives",

@@ -17,13 +17,14 @@ class DataSpec(Open):
     Attributes:
         name: a dataset.
         public: rows set aside without labels: a number (int), or a share in (0, 1) (float); none by default.
-        public_file: a file with the public rows, for a table of your own; ``public`` then does not count.
+        public_file: a file with the public rows, for user tables; replaces ``public``.
         test_rows: measure on this many of the test rows, drawn by the seed; by default on all.
         flat: give every row to the models as one vector, for images.
         standardize: centre and scale every input by the mean and standard deviation of the public rows, the
             same at every party.
-        encoder: makes the features that rows are compared by: a name (``consilience list encoders``), or an
-            import path, which is foreign code (:meth:`Spec.foreign_code`); by default the rows alone say.
+        encoder: makes the features by which rows are compared: a name (``consilience list encoders``), or an
+            import path, which is foreign code (:meth:`Spec.foreign_code`); by default features are derived
+            from the rows without a pretrained encoder.
     """
 
     name: str
@@ -53,10 +54,10 @@ class ModelSpec(Open):
     """A model by name or import path; other keys are its parameters.
 
     Attributes:
-        party: name of the party that has it; without it, it is dealt in turn to those that no model names.
+        party: name of the model's party; models without a name are dealt in turn to the remaining parties.
         labels: whether its party is given labels; without them one learns only, and a frozen one has no rows.
-        sends_rows: where models are exchanged, whether this one may be sent though it holds rows that it was
-            trained on.
+        sends_rows: for protocols that exchange models, whether a model that contains training rows may be
+            sent.
     """
 
     name: str
@@ -66,12 +67,12 @@ class ModelSpec(Open):
 
 
 class NetworkSpec(Section):
-    """The network that the parties live on.
+    """The network of the parties.
 
     Attributes:
         kind: ``"local"``; ``"wire"``, the same through bytes; ``"processes"``; ``"ray"``, Flower's
-            simulation engine on Ray; or ``"population"``, for many parties of which few are drawn: each is
-            made when it is asked (:class:`~consilience.core.networks.population.Population`).
+            simulation engine on Ray; or ``"population"``, for few participants drawn from many parties, each
+            made at its first request (:class:`~consilience.core.networks.population.Population`).
         live: parties that stay in memory, for ``"population"``.
         processes: workers, for ``"processes"``; by default as many as keep the cores busy.
         timeout: seconds a party may take to answer.
@@ -88,13 +89,13 @@ class NetworkSpec(Section):
 
 
 class LateSpec(Section):
-    """A party that joins after a round, with rows of a file of its own.
+    """A party that joins after a round, with rows from a separate file.
 
     Attributes:
-        name: of the party.
+        name: name of the party.
         after: the round, 1 or later; under ``"local"`` and ``"central"`` it is there from the start.
         data: its rows, as in a ``party.toml``; ``calibration`` is the run's.
-        model: the model that it brings.
+        model: model of the party.
     """
 
     name: Name
@@ -104,11 +105,11 @@ class LateSpec(Section):
 
 
 class ReportSpec(Section):
-    """Contents of the page beyond those that every run has.
+    """Optional contents of the report page.
 
     Attributes:
-        positive: the class that is looked for, of two; by default the rarer one among the test rows.
-        subgroup: the input column, or the groups' column, by whose values test rows are also looked at apart.
+        positive: the positive class, of two; by default the rarer one among the test rows.
+        subgroup: the input column, or the groups' column, by whose values the report also groups test rows.
     """
 
     positive: str | None = None

@@ -1,7 +1,7 @@
-"""Methods and protocols of a configuration: their tables in a TOML file, checked, and what is made of them.
+"""Methods and protocols of a configuration: the tables of a TOML file, their checks, and their objects.
 
 A method is one line of a results table: a baseline, an aggregator under a protocol, or a protocol that takes
-no aggregator. Experiments and coordinators name them alike.
+no aggregator. Experiments and coordinators use the same names.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def first_lines(functions: Mapping[str, Any]) -> dict[str, str]:
 
 
 def check_protocol_name(name: str, registry: Mapping[str, Any], what: str) -> None:
-    """Raise ``InvalidInput`` unless a registry has that name; say so of what there is in Python alone."""
+    """Raise ``InvalidInput`` unless a registry has that name, with a hint for names of Python alone."""
     if name in PYTHON_ONLY:
         raise InvalidInput(
             f"{name!r} cannot be run from a file: {PYTHON_ONLY[name]}",
@@ -72,14 +72,14 @@ def check_protocol_name(name: str, registry: Mapping[str, Any], what: str) -> No
 
 
 class ProtocolSpec(Open):
-    """A protocol and its options, the aggregator aside.
+    """A protocol and its options, without the aggregator.
 
     Attributes:
         consensus: a consensus step by name, with options if given as a table; by default the protocol's own.
         deregularize: the arguments of :class:`~consilience.core.aggregation.Deregularization`, for protocols
             that take one.
-        codec: what is done to what is sent: a codec by name, with options if given as a table, or a list of
-            such; nothing by default.
+        codec: compression of messages: a codec by name, with options if given as a table, or a list of
+            codecs; none by default.
         secure_aggregation: the arguments of
             :class:`~consilience.privacy.secure_aggregation.rounds.SecureAggregation`, or an empty table: the
             coordinator sees sums of the parties' answers, and no single one.
@@ -134,14 +134,14 @@ def _named(
 class MethodSpec(Open):
     """One line of the results table: a baseline, an aggregator, or a protocol that takes none.
 
-    Other keys are options of what it names.
+    Other keys are options of the named baseline, aggregator or protocol.
 
     Attributes:
-        aggregate: a baseline or an aggregator; ``None`` where the protocol takes none.
-        label: as tables show it.
-        protocol: a protocol by name, or a table of what differs from ``[protocol]`` for this method. Another
-            protocol than that one takes over what it understands of ``[protocol]``.
-        privacy: in an experiment, budget of privacy of every party: the arguments of
+        aggregate: a baseline or an aggregator; ``None`` if the protocol takes none.
+        label: label in tables.
+        protocol: a protocol by name, or a table of options that replace those of ``[protocol]`` for this
+            method. A protocol other than the one in ``[protocol]`` ignores inapplicable options from there.
+        privacy: in an experiment, privacy budget of every party: the arguments of
             :class:`~consilience.privacy.accounting.stage.Budget`, such as ``{ epsilon = 3.0 }``; between
             sites the parties decide.
     """
@@ -179,7 +179,7 @@ class MethodSpec(Open):
 
     @property
     def named(self) -> str:
-        """The baseline, aggregator or protocol that it is."""
+        """Name of the method's baseline, aggregator or protocol."""
         return self.aggregate or str(self.protocol.get("name", ""))
 
     @property
@@ -192,7 +192,7 @@ class MethodSpec(Open):
 
 
 def sums_without_noise(method: MethodSpec) -> bool:
-    """Tell whether a method asks for sums of rows by class, and neither parties nor masks add noise."""
+    """Whether a method collects sums of rows by class without noise from the parties or from the masks."""
     if method.aggregate is not None or method.privacy is not None:
         return False
     made = PROTOCOLS.get(method.protocol.get("name", ""))
@@ -205,10 +205,13 @@ def sums_without_noise(method: MethodSpec) -> bool:
 
 
 def budget_of(method: MethodSpec) -> Budget | None:
-    """Make the budget of every party in a method, whose metrics leave outside of it; ``None`` for none.
+    """Make the privacy budget of every party in a method; metrics are released outside of it.
+
+    Returns:
+        The budget; ``None`` if the method has none.
 
     Raises:
-        InvalidInput: it is none, or the method asks parties for what has no stated cost.
+        InvalidInput: the budget is invalid, or the method requests data without a stated privacy cost.
     """
     if method.privacy is None:
         return None
@@ -228,7 +231,11 @@ def budget_of(method: MethodSpec) -> Budget | None:
 
 
 def aggregator_of(method: MethodSpec) -> Aggregator:
-    """The aggregator of a method that is not a baseline."""
+    """Make the aggregator of a method other than a baseline.
+
+    Raises:
+        InvalidInput: an unknown name or option, or the name of a protocol.
+    """
     name = str(method.aggregate)
     check_protocol_name(name, {**AGGREGATORS, **BASELINES, **PROTOCOL_METHODS}, "method")
     if name in PROTOCOL_METHODS:
@@ -247,12 +254,15 @@ def protocol_for(
     """Make the protocol of a method, ready to run.
 
     Args:
-        method: what is run.
-        shared: what ``[protocol]`` says.
+        method: the method.
+        shared: the ``[protocol]`` section.
         aggregate: in place of the aggregator that the method names.
 
+    Returns:
+        The protocol with all its options.
+
     Raises:
-        InvalidInput: a name or an option that nothing here knows, or that do not go together.
+        InvalidInput: an unknown name or option, or ones that do not go together.
     """
     budget = budget_of(method)
     if method.aggregate in ("local", "central"):
@@ -295,7 +305,7 @@ def _sharing(
 
 
 def _protocol_of(method: MethodSpec, shared: ProtocolSpec) -> ProtocolSpec:
-    """``[protocol]``, with what the method sets otherwise."""
+    """Merge the ``[protocol]`` section with the method's own settings, which take precedence."""
     options = shared.model_dump(exclude_none=True)
     name = method.protocol.get("name", shared.name)
     if name != shared.name:
@@ -316,7 +326,7 @@ def _protocol_of(method: MethodSpec, shared: ProtocolSpec) -> ProtocolSpec:
 
 
 def _goes_together(method: MethodSpec, protocol: str) -> None:
-    """Raise ``InvalidInput`` on a protocol without the aggregator it takes, or with one that it does not."""
+    """Raise ``InvalidInput`` if a protocol lacks its aggregator, or gets one that cannot be used."""
     where = f"method {method.label}" if method.label else "methods"
     if method.aggregate is None and "name" not in method.protocol:
         raise InvalidInput(

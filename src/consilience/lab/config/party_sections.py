@@ -28,28 +28,28 @@ class PrivateDataSpec(Section):
     Attributes:
         path: a ``.csv``, ``.parquet``, ``.xlsx`` or ``.npz`` file, as :func:`consilience.lab.data.load_table`
             reads it; a frozen model needs none.
-        labels: whether the rows have labels; without them the party learns only, and what it is measured on
-            is a file of labelled rows, ``test``, or nothing.
+        labels: whether the rows have labels; without them the party learns only, and is measured only if
+            ``test`` is a file of labelled rows.
         target: the column of labels or values; in an ``.npz`` the array, ``"y"`` by default.
         time: for survival, in place of a target, the column of times.
-        event: the column that says whether the time ended with the event.
+        event: the column that indicates whether the time ended with the event.
         columns: the input columns; by default those of the public rows, in whatever order the file has them.
-        kind: ``"classification"`` or ``"regression"``, where the values of the target do not say it.
-        test: rows to measure on, never trained on: a share of them, or a file with the same columns. With a
-            budget of privacy a share is not set aside: metrics do not leave then.
-        classes: names of the classes, which a party with a budget of privacy declares; where they are given,
-            the party agrees to no further one in mid-run.
-        calibration: share of the other rows that is kept from training, for choices along the way.
-        aliases: own label to the name that the federation uses, where they differ.
-        encoder: makes the features that rows are compared by, where the federation agreed on one: a name
+        kind: ``"classification"`` or ``"regression"``; needed only if the values of the target leave it open.
+        test: held-out rows for measurement: a share of the rows, or a file with the same columns. With a
+            privacy budget no share is set aside, because metrics are then not released.
+        classes: names of the classes, which a party with a privacy budget declares; with them, the party
+            agrees to no further class in mid-run.
+        calibration: share of the other rows kept from training, for choices along the way.
+        aliases: own label to the name that the federation uses, for labels that differ.
+        encoder: makes the features by which rows are compared, if the federation agreed on an encoder: a name
             (``consilience list encoders``), or the import path or ``"file.py:name"`` of a callable with a
             ``key``.
-        rename: own name of a column to the name that the public rows have for it.
+        rename: own name of a column to its name in the public rows.
         units: the public rows' name of a column to a factor on own numbers, or ``"F to C"``, ``"C to F"``.
-        missing: whether it may lack columns of the public rows, and take part with those it has.
-        unknown: categories that the public rows do not have: ``"refused"``, or read as ``"missing"``.
-        rows_are_independent: whether a file is taken in which a column seems to name persons on several rows
-            (:mod:`~consilience.tables.persons`).
+        missing: whether it may lack columns of the public rows, and take part with the others.
+        unknown: categories absent from the public rows: ``"refused"``, or read as ``"missing"``.
+        rows_are_independent: whether a file is accepted in which one column seems to name persons on several
+            rows (:mod:`~consilience.tables.persons`).
     """
 
     path: Path | None = None
@@ -77,7 +77,10 @@ class PrivateDataSpec(Section):
 
         Args:
             several: names of several labels, which are columns in place of a target.
-            whole: whether no share of the rows is set aside, which one row more would choose anew.
+            whole: whether to set no share of the rows aside, because one more row would change the choice.
+
+        Returns:
+            Inputs and targets; the same of the test rows; and whether targets are classes.
 
         Raises:
             InvalidInput: a file or a column is not there, or cannot be used.

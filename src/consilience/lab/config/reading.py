@@ -20,13 +20,16 @@ from consilience.lab.runs.folder import read_configuration
 def read_spec(
     path: Path, settings: Sequence[str] = (), *, overrides: Mapping[str, Any] = {}
 ) -> Spec:
-    """Read a configuration file; none of the models that it names is made or imported.
+    """Read a configuration file without making or importing any of its models.
 
     Args:
         path: a TOML file.
-        settings: ``key=value`` pairs that replace what the file says; dots reach into sections and
+        settings: ``key=value`` pairs that replace values of the file; dots reach into sections and
             lists (``models.0.name``), values are TOML (bare words are strings).
         overrides: the same, already parsed; they win.
+
+    Returns:
+        The checked configuration.
 
     Raises:
         InvalidInput: no such file, not TOML, unknown keys or values, each with the nearest valid name.
@@ -41,7 +44,10 @@ def read_spec(
 
 
 def stored_spec(folder: Path) -> Spec:
-    """Read the configuration of a simulated run alone: no model that it names is made or imported.
+    """Read the configuration of a simulated run without making or importing any of its models.
+
+    Returns:
+        The checked configuration.
 
     Raises:
         InvalidInput: not the folder of a simulated run.
@@ -61,12 +67,17 @@ def stored_spec(folder: Path) -> Spec:
 
 
 def parse_spec(document: Mapping[str, Any], *, where: str, relative_to: Path | None = None) -> Spec:
-    """Validate a parsed configuration, its models' parameters aside: no model is made or imported.
+    """Validate a parsed configuration without making or importing any model.
+
+    The parameters of models are not validated.
 
     Args:
         document: the configuration.
-        where: file or place that it comes from, for errors.
-        relative_to: folder that file names in it are relative to; by default they stay as they are.
+        where: source of the configuration, for errors.
+        relative_to: base folder of relative file names in it; by default they stay as they are.
+
+    Returns:
+        The checked configuration.
 
     Raises:
         InvalidInput: unknown keys or values, each with the nearest valid name.

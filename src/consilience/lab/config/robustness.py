@@ -22,10 +22,10 @@ from consilience.privacy.robust.hostile import Hostile
 
 
 def mixed(public: Public, rows: Array, labels: Sequence[str]) -> tuple[Public, SecretLabels]:
-    """Mix labelled rows among the public ones, in an order that tells nobody which they are.
+    """Mix labelled rows among the public ones, in an order that does not reveal them.
 
-    All rows are sorted by a digest of what they hold, so that the order says nothing, and is the same
-    whenever the rows are.
+    All rows are sorted by a digest of their content. The order therefore depends only on the rows, and
+    carries no information about labels.
 
     Args:
         public: the public rows.
@@ -57,19 +57,19 @@ def _digest(row: Any) -> bytes:
 
 
 class RobustnessSpec(Section):
-    """Protection of the teacher against parties whose answers are wrong.
+    """Protection of the teacher against parties with wrong answers.
 
     Attributes:
         most_rows: rows that one party may claim, beyond the bounds that always hold; ``"median"`` for 1.5
             times the parties' median claim.
-        secret_labels: in an experiment how many public rows have labels that the coordinator alone knows;
-            between sites a file of labelled rows, which are mixed among the public ones.
+        secret_labels: in an experiment, number of public rows with labels that only the coordinator sees;
+            between sites, a file of labelled rows, which are mixed among the public ones.
         label: column of the labels in that file.
-        tolerates: how many parties may be malicious; refused if fewer than twice as many and one hold a
-            class, and there are no secret labels.
+        tolerates: number of malicious parties to tolerate, f; without secret labels, every class needs at
+            least 2 f + 1 holders.
         watch: whether parties whose density ratios the others contradict are excluded.
-        let_in: parties that are never excluded.
-        leave_out: parties that are always excluded.
+        let_in: parties never excluded.
+        leave_out: parties always excluded.
     """
 
     most_rows: Whole | Literal["median"] | None = None
@@ -86,14 +86,17 @@ class RobustnessSpec(Section):
         return 0 if self.secret_labels else self.tolerates
 
     def applied(self, protocol: Protocol, secret: SecretLabels | None = None) -> Protocol:
-        """Make the protocol with a guard before its rule; as it is where nothing is asked for.
+        """Make the protocol with a guard before its rule; unchanged without robustness settings.
 
         Args:
             protocol: bound to its options.
-            secret: the secret labels, where there are any.
+            secret: the secret labels, if configured.
+
+        Returns:
+            The guarded protocol.
 
         Raises:
-            InvalidInput: it has no rule of predictions that could be guarded.
+            InvalidInput: the protocol has no rule of predictions to guard.
         """
         if self == RobustnessSpec(tolerates=self.tolerates):
             return protocol

@@ -197,7 +197,7 @@ class Open(BaseModel):
 
     @property
     def options(self) -> dict[str, Any]:
-        """The keys that are not the section's own."""
+        """The keys without a field in the section."""
         return dict(self.model_extra or {})
 
 
@@ -205,9 +205,12 @@ def first_of(error: ValidationError, where: str, section: Any) -> InvalidInput:
     """Turn pydantic's first complaint into an error in plain words, unknown keys with the nearest.
 
     Args:
-        error: of pydantic.
+        error: error of pydantic.
         where: the file.
-        section: the model class that was checked.
+        section: the model class of the failed check.
+
+    Returns:
+        The error, to be raised by the caller.
     """
     errors = error.errors()
     # A misspelt name is why another is missing.
@@ -260,7 +263,7 @@ def known(
         name: as the user wrote it.
         registry: the known names.
         what: the kind of thing, for the error.
-        also: what others call a known name, to that name.
+        also: names in other libraries or papers, to the known names.
     """
     if name not in registry:
         raise InvalidInput(f"unknown {what} {name!r}", mend=nearest(name, registry, also))

@@ -55,19 +55,19 @@ _MODELS: Mapping[str, tuple[str, ...]] = {
 
 @dataclass(frozen=True)
 class Study:
-    """All that a configuration for a table has to say.
+    """Choices for the configuration of a study of one table.
 
     Attributes:
         table: the file.
         target: its column of labels or values.
-        kind: of the target.
-        drop: columns that are left out; all others but target and group are predicted from.
-        group: the column that says whose row it is; ``None`` where rows are dealt out at random.
-        parties: how many, without such a column.
-        public: the share of rows, or their number, that becomes public; or a file of them.
+        kind: kind of the target.
+        drop: excluded columns; all others but target and group are inputs.
+        group: the column with the party of each row; ``None`` to deal rows at random.
+        parties: number of parties, without such a column.
+        public: share or number of rows to make public; or a file of public rows.
         independent: whether rows are taken to be independent of one another, though a column seems to name
             persons on several.
-        models: their names, dealt to the parties in turn; chosen by :func:`write_study`, as all that follow.
+        models: their names, dealt to the parties in turn; set by :func:`write_study`, like ``strict``.
         strict: whether a party with a single class, and a class of one party alone, are refused.
     """
 
@@ -104,8 +104,11 @@ def suggested_kind(values: Array, mark: Mark) -> Kind:
     """Guess whether a target holds classes or values.
 
     Args:
-        values: the column, shape ``(n,)``, as a table has it; texts may say numbers, such as 64,1.
+        values: the column, shape ``(n,)``, as read from a table; texts may contain numbers, such as 64,1.
         mark: decimal mark of the table.
+
+    Returns:
+        ``"regression"`` for fractions and for many distinct whole numbers, otherwise ``"classification"``.
     """
     if values.dtype.kind == "O":
         with suppress(InvalidInput):  # what could mean two things is refused once the kind is known
@@ -115,7 +118,11 @@ def suggested_kind(values: Array, mark: Mark) -> Kind:
 
 
 def suggested_group(table: Table, target: str) -> str | None:
-    """Guess the column that says whose row it is: named as a site, with a few values of some rows each."""
+    """Guess the column with the party of each row: named like a site, with few values of several rows each.
+
+    Returns:
+        Name of the column; ``None`` if no column qualifies.
+    """
     for name, values in table.columns.items():
         plain = re.sub(r"[\s_-]*(id|name|code|no)?$", "", name.lower())
         if plain not in _SITES or name == target or values.dtype.kind == "f":
@@ -128,11 +135,16 @@ def suggested_group(table: Table, target: str) -> str | None:
 
 
 def suggested_drop(found: Sequence[ColumnCheck], table: Table) -> tuple[str, ...]:
-    """Choose the columns that cannot be inputs, or should not; a text stays where nothing else would.
+    """Choose the columns that cannot or should not be inputs.
+
+    If no column is suited, one text column stays.
 
     Args:
-        found: findings on the columns that could be inputs.
-        table: that has them.
+        found: findings on the candidate input columns.
+        table: table with these columns.
+
+    Returns:
+        Names of the columns to drop.
     """
     unsuited = [one.name for one in found if not one.suited]
     if len(unsuited) == len(found):
@@ -148,18 +160,18 @@ def check_free(path: Path) -> None:
 
 
 def write_study(path: Path, study: Study, rows: Table) -> str | None:
-    """Write a configuration once everything short of training has been done with it.
+    """Write a configuration after a successful rehearsal of everything short of training.
 
-    Where groups have one class, or a class is one group's alone, the configuration says that this is meant,
-    and has models that can be trained so.
+    If a group has a single class, or a class occurs in a single group, the configuration allows this
+    explicitly, and has models that support it.
 
     Args:
-        path: of the file, which is new.
-        study: what it says.
-        rows: of the table.
+        path: path of the new file.
+        study: choices for the configuration.
+        rows: rows of the table.
 
     Returns:
-        what was found odd and allowed for; ``None`` for nothing.
+        The tolerated irregularity; ``None`` if there was none.
 
     Raises:
         InvalidInput: a run would refuse it, or there is such a file already.

@@ -1,4 +1,4 @@
-"""Data sets, tables of one's own (``load``), and their division among parties (``partition``)."""
+"""Data sets, user tables (``load``), and their division among parties (``partition``)."""
 
 from consilience.lab.data.holdings import Holdings, draw, who_holds_what
 from consilience.lab.data.partition import PARTITIONS, partition

@@ -38,13 +38,16 @@ def obtain(dataset: str, file: str, address: str, known_hash: str | None = None)
     Args:
         dataset: the folder's name under :func:`data_home`.
         file: the file's name.
-        address: where to get it from.
-        known_hash: its published checksum, such as ``"md5:…"``. Without one nothing is downloaded:
-            a file that nobody can check is for the user to fetch.
+        address: download address.
+        known_hash: its published checksum, such as ``"md5:…"``. Without a checksum the file is not
+            downloaded, because it cannot be verified; the user must fetch it.
+
+    Returns:
+        Path of the file.
 
     Raises:
-        InvalidInput: the file is not there and could not be downloaded; says where it was looked
-            for and where to get it.
+        InvalidInput: the file is not there and could not be downloaded; the error names the folder and the
+            download address.
     """
     if found := find(dataset, file):
         return found
@@ -88,7 +91,10 @@ def read_bytes(path: Path) -> bytes:
 
 
 def read_archive(path: Path) -> dict[str, bytes]:
-    """Read every file in a tar archive by its name there, in one pass; nothing is written to disk.
+    """Read all files of a tar archive into memory in one pass, without writing to disk.
+
+    Returns:
+        Name in the archive to content.
 
     Raises:
         InvalidInput: it is damaged, or unpacks to more than there is memory for.
@@ -108,11 +114,14 @@ def read_archive(path: Path) -> dict[str, bytes]:
 
 
 def damaged(path: Path | str, why: str) -> InvalidInput:
-    """Make the error for a file that is there and cannot be read.
+    """Make the error for an existing but unreadable file.
 
     Args:
         path: the file.
         why: the reason, in words.
+
+    Returns:
+        The error, to be raised by the caller.
     """
     return InvalidInput(
         f"the file is damaged or of another format ({why})",

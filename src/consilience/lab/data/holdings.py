@@ -85,9 +85,12 @@ def who_holds_what(
     Args:
         y: class codes or values, shape ``(n,)``.
         parts: the row indices of each party.
-        classes: names of the classes; ``None`` for regression, where the columns are the quarters
-            of all values.
+        classes: names of the classes; ``None`` for regression, for which quarters of all values serve as
+            columns.
         names: names of the parties; by default their numbers from 0.
+
+    Returns:
+        Counts, shape ``(parties, classes)``, with the names.
     """
     names = [str(i) for i in range(len(parts))] if names is None else list(names)
     if len(names) != len(parts):

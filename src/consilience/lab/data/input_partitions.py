@@ -1,7 +1,7 @@
 """Partitions of rows among parties by their inputs: clusters, or blocks in the order of a column.
 
-Parties then hold the same classes of other rows: hospitals with older patients, desks with other topics. Test
-rows are dealt by the same rule as private ones, so that it is known which of them are a party's own.
+Parties then hold the same classes of different rows, such as hospitals with older patients. Test rows are
+dealt by the same rule as private rows, which gives each party a local test set.
 """
 
 from __future__ import annotations
@@ -42,9 +42,15 @@ def clusters(
         parties: number of clusters.
         rng: the only source of randomness.
         X: inputs, shape ``(n, ...)``.
-        fitted: number of rows, the first ones, by which clusters are made; the others, test rows, go to the
-            nearest. By default all.
-        portion: share of rows that are dealt at random instead, in [0, 1].
+        fitted: number of leading rows that k-means is fitted to; the remaining (test) rows go to the nearest
+            cluster. By default all.
+        portion: share of rows dealt at random instead, in [0, 1].
+
+    Returns:
+        Row indices of each party.
+
+    Raises:
+        InvalidInput: every start of k-means left a party with too few rows.
     """
     from sklearn.cluster import KMeans
 
@@ -74,16 +80,19 @@ def in_order(
     column: int | None = None,
     portion: float = 0.0,
 ) -> list[Rows]:
-    """Give each party a block of the rows in the order of a column, mixed in part; blocks are alike in size.
+    """Give each party a block of rows in the order of a column, mixed in part; blocks have equal sizes.
 
     Args:
         y: labels or values, shape ``(n,)``.
         parties: number of blocks.
         rng: the only source of randomness.
         X: inputs, shape ``(n, ...)``.
-        fitted: as of :func:`clusters`.
-        column: number of the column, from 0; by default the direction in which the rows spread most.
-        portion: as of :func:`clusters`.
+        fitted: number of leading rows that the blocks are made of, as in :func:`clusters`.
+        column: number of the column, from 0; by default the first principal direction of the rows.
+        portion: share of rows dealt at random instead, as in :func:`clusters`.
+
+    Returns:
+        Row indices of each party.
     """
     fitted = _check(y, parties, fitted, portion, "sorted")
     if column is None:

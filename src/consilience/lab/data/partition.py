@@ -64,8 +64,8 @@ def classes(
 ) -> Parts:
     """Give each party a few classes (Kovalchuk et al. 2026: k classes per client).
 
-    One party after another takes ``per_party`` of the classes that have the fewest holders so far,
-    ties broken at random; so every class has a holder, and holders differ by at most one between
+    One party after another takes the ``per_party`` classes with the fewest holders so far, ties broken at
+    random. Every class therefore has a holder, and numbers of holders differ by at most one between
     classes. The rows of a class are then divided among its holders.
 
     Args:
@@ -76,6 +76,9 @@ def classes(
         samples: rows per party, in equal numbers of each of its classes; ``None`` for all.
         sizes: shares of the holders of a class, as in :func:`iid`; not with ``samples``.
         spread: inequality of these; 0 is equal.
+
+    Returns:
+        Sorted row indices of each party.
     """
     _check_parties(y, parties)
     known, rows_of = _by_class(y, "classes")
@@ -115,7 +118,7 @@ def dirichlet(
 ) -> Parts:
     """Divide each class among the parties in proportions drawn from Dirichlet(alpha, …, alpha).
 
-    Proportions are drawn anew until every party has ``min_rows`` rows (Yurochkin et al. 2019).
+    Proportions are redrawn until every party has ``min_rows`` rows (Yurochkin et al. 2019).
 
     Args:
         y: class codes, shape ``(n,)``.
@@ -123,6 +126,12 @@ def dirichlet(
         rng: the only source of randomness.
         alpha: small for parties with few classes, large for nearly equal ones.
         min_rows: the fewest rows a party may have.
+
+    Returns:
+        Sorted row indices of each party.
+
+    Raises:
+        InvalidInput: every try left a party with too few rows.
     """
     _check_parties(y, parties)
     check_number("alpha", alpha, above=0, where="partition dirichlet")

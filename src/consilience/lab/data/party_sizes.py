@@ -23,8 +23,11 @@ def shares(
         rng: the only source of randomness.
         spread: inequality of random shares.
 
+    Returns:
+        Shares that sum to 1, shape ``(parties,)``.
+
     Raises:
-        InvalidInput: an unknown kind, or numbers that are no shares.
+        InvalidInput: an unknown kind, a wrong number of shares, or shares not positive and finite.
     """
     if sizes is None:
         return np.full(parties, 1 / parties)

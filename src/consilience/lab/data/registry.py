@@ -116,11 +116,13 @@ def load(name: str, **options: Any) -> Dataset:
 
     Args:
         name: a key of ``DATASETS``.
-        options: the loader's own, such as ``split="digits"`` for EMNIST.
+        options: options of the dataset's loader, such as ``split="digits"`` for EMNIST.
+
+    Returns:
+        The dataset.
 
     Raises:
-        InvalidInput: an unknown name or option (with the nearest known), files that are missing or
-            damaged.
+        InvalidInput: an unknown name or option (with the nearest known), or missing or damaged files.
 
     >>> load("digits").X.shape
     (1258, 64)

@@ -1,8 +1,9 @@
-"""Attacks on a finished run: how much all that left its parties tells of their rows.
+"""Attacks on a finished run: measure how much the data sent by its parties reveal about their rows.
 
-A run's folder says what was configured and what left whom, and not the numbers themselves. The rounds are
-computed again from the configuration, bit for bit, and held against the ledger; noise for privacy alone is
-drawn anew, as it is nowhere kept. Shadow parties with rows of a hold-out are then asked the same.
+A run's folder records the configuration and the kinds of sent data, but not the numbers themselves. The
+rounds are therefore computed again from the configuration, bit-identically, and compared with the ledger;
+only the noise for privacy is redrawn, because it is never stored. Shadow parties with hold-out rows then
+answer the same requests.
 """
 
 from __future__ import annotations
@@ -129,26 +130,29 @@ def attack_run(
     rows: int = 200,
     report: Callable[[str, int, int], None] = lambda what, done, all: None,
 ) -> AttackedRun:
-    """Attack the parties of a finished simulated run, and write what came of it into its ledger.
+    """Attack the parties of a finished simulated run, and write the results into its ledger.
 
-    Models of code beyond the trusted packages run inside of :func:`consilience.models.trusting` alone.
+    Model code from outside of the trusted packages runs only inside of :func:`consilience.models.trusting`.
 
     Args:
         folder: the run folder.
         attacks: some of :data:`ATTACKS`.
-        methods: labels of methods; by default all in which something leaves the parties.
+        methods: labels of methods; by default all in which parties send data.
         parties: names of parties; by default the first of each model.
         seed: the seed; by default the run's first.
         holdout: a file of labelled rows that no party has, with the columns of the run's; by default the test
             rows of the run.
-        shadows: parties that the attacker learns from, for each party.
-        targets: simulated parties that are attacked, beside the run's own.
-        rows: rows whose membership is asked for, at most: half of them own.
-        report: is called with what is attacked, shadows done, and shadows in all.
+        shadows: number of shadow parties, for each party, that train the attack.
+        targets: number of simulated parties under attack in addition to the run's own.
+        rows: largest number of rows for membership inference; half of them are the party's own.
+        report: function called with the attack, shadows done, and shadows in all.
+
+    Returns:
+        The measured leaks by method, party and attack.
 
     Raises:
         InvalidInput: no such attack, method or party; a deployed or unfinished run, or other data than its;
-            a hold-out that is too small; before anything is trained.
+            a hold-out with too few rows; before anything is trained.
         RunFailed: the run computed again is not the run of the ledger, or a shadow cannot answer.
     """
     folder = run_of(folder)
@@ -241,7 +245,7 @@ def _attackable(folder: Path) -> Spec:
 
 
 def _methods(folder: Path, spec: Spec, seed: int, wanted: Sequence[str]) -> list[MethodSpec]:
-    """Methods that are done, and in which something leaves the parties."""
+    """Select the finished methods in which parties send data."""
     exchanging = {m.label: m for m in spec.methods if m.aggregate not in ("local", "central")}
     with closing(Ledger(folder / LEDGER, read_only=True)) as ledger:
         done = ledger.done
@@ -300,7 +304,7 @@ def _with_others(spec: Spec, setup: SimulatedParties, holdout: Path | None) -> S
 def _recomputed(
     folder: Path, spec: Spec, method: MethodSpec, seed: int, setup: SimulatedParties
 ) -> RecordedNetwork:
-    """The network of a method whose rounds were computed again, with all that was asked and answered."""
+    """Compute the rounds of a method again on a network that records all requests and replies."""
     parties, public = setup.parties(budget=budget_of(method)), setup.public
     network = RecordedNetwork(parties, public, quorum=spec.network.quorum)
     options: dict[str, Any] = {"strict": spec.strictly, "threads": spec.network.threads}
@@ -377,7 +381,7 @@ def _memberships(
 
 
 def _shares(about: Leak, network: RecordedNetwork, setup: SimulatedParties) -> Leak:
-    """Result of reading a party's class shares off what left it first."""
+    """Infer a party's class shares from its first sums, ratios or probabilities."""
     leak, classes = replace(about, attack="class-shares"), network.agreed.classes
     if not classes or setup.outcome is not None:
         return replace(leak, why_not="it is for classes")

@@ -1,15 +1,15 @@
 """Coverage of the public rows by the parties' own rows, by inputs alone, before anything is trained.
 
-A party knows a public row that is as likely as its own rows
-(:class:`consilience.methods.comparison_rules.tasks.SelectPublic`). It takes 5% of its own held-out rows for
-foreign, so that it knows 95% of them by construction, and about as many of public rows that were drawn as its
-own were. For that each half of the public rows is judged by a space and a density of the other half: rows
-that these are made of look unlike others of their kind. A party that holds two classes of ten should know
-about a fifth of public rows of all ten, and the parties together nearly all: what counts is the share that at
-least one of them knows.
+A party covers a public row if the row is as likely as the party's own rows
+(:class:`consilience.methods.comparison_rules.tasks.SelectPublic`). The threshold rejects 5% of its held-out
+rows. A party therefore covers 95% of these by construction, and about as many of public rows from the same
+distribution. Each half of the public rows is scored with a feature space and a density fitted to the other
+half, because rows used in fitting look different from held-out rows of the same kind. A party with two of ten
+classes should cover about a fifth of public rows of all ten, and the parties together nearly all. The
+decisive figure is the share covered by at least one party.
 
-By inputs alone most classes of photographs look alike, and more is known than a party's classes account for.
-So a low share is bad news, and a high one says that the inputs fit and nothing of the classes.
+Most classes of photographs have similar inputs, so a party covers more rows than those of its classes. A low
+share is therefore bad news, while a high share shows only that the inputs fit, not the classes.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ known". A convention; the figures themselves are beside the words."""
 @prints_no_rows
 @dataclass(frozen=True)
 class PublicCoverage:
-    """Share of the public rows that the parties know.
+    """Share of the public rows covered by the parties.
 
     Attributes:
         parties: names of the parties that answered, sorted.
-        known: true where a party knows a public row, shape ``(m, n)``, bool.
-        total: number of public rows, n or more: part of many may stand for all.
-        notes: party to its remarks, such as that it has no calibration rows.
+        known: true if a party covers a public row, shape ``(m, n)``, bool.
+        total: number of all public rows, at least n; a large set is represented by a part of it.
+        notes: party to its remarks, such as missing calibration rows.
         missing: party to the reason why it did not answer.
     """
 
@@ -96,17 +96,17 @@ class PublicCoverage:
 
     @property
     def share(self) -> float:
-        """Share of the public rows that at least one party knows."""
+        """Share of the public rows covered by at least one party."""
         return float(self.known.any(axis=0).mean())
 
     @property
     def shares(self) -> Mapping[str, float]:
-        """Share of the public rows that each party knows."""
+        """Share of the public rows covered by each party."""
         return dict(zip(self.parties, self.known.mean(axis=1).tolist(), strict=True))
 
     @property
     def parties_a_row(self) -> float:
-        """Mean number of parties that know a row."""
+        """Mean number of parties that cover a row."""
         return float(self.known.sum(axis=0).mean())
 
     @property
@@ -186,18 +186,21 @@ class PublicCoverage:
 
 
 def measure_coverage(network: NetworkView) -> PublicCoverage:
-    """Ask parties that have joined which public rows they know; one bit a row leaves each.
+    """Measure which public rows the joined parties cover; each party sends one bit a row.
 
     Args:
-        network: of the parties.
+        network: network of the parties.
+
+    Returns:
+        The coverage by party and row.
 
     Raises:
         QuorumLost: too few answered.
         InvalidInput: there are no public rows.
 
     Source:
-        Shao et al. 2024 (Selective-FD), client-side selectors; their use as a check beforehand, and the
-        quantile, are this library's.
+        Shao et al. 2024 (Selective-FD), client-side selectors; their use as a check before training, and
+        the quantile, are this library's.
     """
     if not network.agreed.rows:
         raise InvalidInput(
@@ -215,17 +218,20 @@ def measure_coverage(network: NetworkView) -> PublicCoverage:
 
 
 def suitability(federation: Federation) -> PublicCoverage:
-    """Measure how much of the public data the parties know, by inputs alone; nothing is trained for it.
+    """Measure how much of the public data the parties cover, by inputs alone, without training.
 
-    Parties that have joined are asked as they are, others join first; models stay untouched.
+    The federation is formed first if necessary. Models stay untouched.
 
     Args:
         federation: the parties, on any network.
 
+    Returns:
+        The coverage by party and row.
+
     Raises:
         InvalidInput: there is no public data, or the parties, their data or their models do not go
             together.
-        QuorumLost: too few parties can say.
+        QuorumLost: too few parties can answer.
     """
     if federation.network.agreement is None:
         federation.form()

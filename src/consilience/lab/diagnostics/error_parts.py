@@ -8,9 +8,9 @@ and the centred ẽ_c = e_c − b_c the lemma bounds the mean squared error by
 if E[‖ẽ_c‖² | x] ≤ σ² and E[⟨ẽ_c, ẽ_d⟩ | x] ≤ ρσ² for c ≠ d: a weighted bias, which a good rule makes small,
 and a term that grows with how much the weights are concentrated.
 
-What is random given x are the clients' draws of data and training. Where training was repeated, the rows of
-one input are its repetitions; where it was not, rows of one class stand for one another, so that b_c says how
-a client errs on a class.
+Given x, the clients' draws of data and their training are random. If training was repeated, the expectation
+is estimated over the repetitions for one input. If it was not, the rows of one class serve as repetitions, so
+that b_c is the mean error of a client on a class.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ class TeacherError:
         bias: E ‖Σ w_c b_c‖².
         variance: E Σ w_c² ‖ẽ_c‖².
         correlation: E Σ_{c≠d} w_c w_d ⟨ẽ_c, ẽ_d⟩.
-        cross: 2 E ⟨Σ w_c b_c, Σ w_c ẽ_c⟩, which is 0 for weights that are the same all over a group.
+        cross: 2 E ⟨Σ w_c b_c, Σ w_c ẽ_c⟩, which is 0 for weights constant within each group.
         concentration: E Σ w_c², from 1/m for equal weights to 1 for one client alone.
         bound: the lemma's, with the smallest σ² and ρ ≥ 0 that fit the groups; it holds for ``mse − cross``
-            where weights are the same all over a group.
+            if weights are constant within each group.
     """
 
     mse: float
@@ -120,14 +120,17 @@ def _by_group(values: Array, codes: Array, counts: Array) -> Array:
 def teacher_parts(round: Round, labels: Array, classes: tuple[str, ...]) -> dict[str, float]:
     """Split the squared error of a round's weighted mean of probabilities into its parts, by name.
 
-    The reference is the true class, and rows of one class stand for one another: Lemma 4.1 of Kovalchuk et
-    al. 2026 (:func:`teacher_error`). Nothing where the teacher is no
-    such mean, as of a rule that weighs classes, or after a consensus step.
+    The reference is the true class, and rows of one class serve as repetitions: Lemma 4.1 of Kovalchuk et
+    al. 2026 (:func:`teacher_error`).
 
     Args:
-        round: with its teacher and what the parties predicted.
+        round: the round, with its teacher and the parties' predictions.
         labels: true classes of the public rows, shape ``(n_public,)``.
         classes: names of the classes, in the order of the outputs.
+
+    Returns:
+        Part to value. Empty if the teacher is not a weighted mean of probabilities, for example if the rule
+        weights classes, or after a consensus step.
     """
     teacher = round.teacher
     said = [] if round.replies is None else round.replies.of(Predictions)

@@ -1,4 +1,4 @@
-"""Parties that join a simulated run after a round, with rows of files of their own, or are left out of it."""
+"""Parties that join a simulated run after a given round with rows from separate files, or are excluded."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ from consilience.tables.text_columns import with_text_columns
 @prints_no_rows
 @dataclass(frozen=True)
 class LateRows:
-    """Rows of a late party, read as those of the dataset.
+    """Rows of a late party, read in the same way as those of the dataset.
 
     Attributes:
-        spec: whose they are.
+        spec: configuration of the late party.
         X: private inputs.
-        y: their codes or values; of a party without labels zeros, which nobody looks at.
+        y: their codes or values; unused zeros if the party has no labels.
         X_test: test inputs.
         y_test: their codes or values.
     """
@@ -137,12 +137,15 @@ def _targets(y: Array, spec: LateSpec, dataset: Dataset, where: str) -> Array:
 
 
 def check_late(spec: Spec, protocol: Protocol, label: str) -> None:
-    """Raise ``InvalidInput`` where a method takes in nobody once it has begun.
+    """Raise ``InvalidInput`` if a late party cannot join a method.
+
+    Parties can join only protocols that take any party, on the networks local and wire, and before the last
+    round.
 
     Args:
         spec: the configuration.
-        protocol: of the method.
-        label: of the method.
+        protocol: protocol of the method.
+        label: label of the method.
     """
     rounds = total_rounds(protocol)
     for late in spec.late:
@@ -182,14 +185,17 @@ def with_rows(dataset: Dataset, late: Sequence[LateRows]) -> Dataset:
 
 
 def staying(spec: Spec, names: Sequence[str]) -> list[str]:
-    """Leave parties out of the names of all that rows are dealt to.
+    """Remove the excluded parties from the names of the dataset's parties.
 
     Args:
         spec: the configuration.
-        names: of the parties, those that are left out included.
+        names: names of all parties of the dataset, excluded ones included.
+
+    Returns:
+        The remaining names, in the given order.
 
     Raises:
-        InvalidInput: there is no such party, or nobody would be left.
+        InvalidInput: an excluded party does not exist, or no party remains.
     """
     known = [*names, *(late.name for late in spec.late)]
     if strangers := sorted(set(spec.without) - set(known)):
@@ -207,12 +213,15 @@ def staying(spec: Spec, names: Sequence[str]) -> list[str]:
 def spec_joined_by(
     folder: Path, late: Sequence[Mapping[str, Any]], rounds: int | None = None
 ) -> Spec:
-    """Make the configuration by which a finished run goes on with further parties.
+    """Make the configuration that continues a finished run with further parties.
 
     Args:
         folder: the run folder.
         late: ``name``, ``data`` and ``model`` of the parties, which join after its last round.
-        rounds: number of all rounds; by default twice those that are done.
+        rounds: total number of rounds; by default twice the configured number.
+
+    Returns:
+        The configuration of the longer run.
 
     Raises:
         InvalidInput: not the folder of a simulated run, or it is not finished.

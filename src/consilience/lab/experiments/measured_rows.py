@@ -31,15 +31,19 @@ def row_scores(
 ) -> Iterator[tuple[str, str, bytes]]:
     """Score every test row under every model: party, metric, and scores as :func:`decoded` reads them.
 
-    A metric is the mean of ``accuracy``, whether the row is right; ``log_loss``; or ``mse``. For two classes
-    ``auc`` is the probability of the second class, negative in rows of the first. Of an outcome it is one of
-    those that are means of rows, or what is predicted (:data:`COLUMN`).
+    The scores of a metric average to the metric: ``accuracy`` (1 for a correctly classified row),
+    ``log_loss`` or ``mse``. For two classes, ``auc`` holds the probability of the second class, negative in
+    rows of the first class. For an outcome, the scores are its metrics per row and its predicted columns
+    (:data:`COLUMN`).
 
     Args:
         models: party to its trained model.
         X: everyone's test rows, shape ``(n, ...)``.
         y: names of their classes, shape ``(n,)``, or values; or an outcome's targets.
-        outcome: what is predicted; ``None`` for classes or values.
+        outcome: predicted outcome; ``None`` for classes or values.
+
+    Yields:
+        Party, metric and encoded scores; no items if models times rows exceed :data:`MOST_NUMBERS`.
     """
     if len(models) * len(X) > MOST_NUMBERS:
         return
@@ -70,13 +74,16 @@ def _encoded(metric: str, scores: Array) -> bytes:
 
 
 def decoded(metric: str, data: bytes, rows: int, damaged: Callable[[str], Exception]) -> Array:
-    """Read scores of rows, shape ``(n,)``, float32.
+    """Read scores of rows.
 
     Args:
         metric: name of the metric.
         data: bytes of :func:`row_scores`.
         rows: the number of rows.
-        damaged: makes the error for bytes that are no such scores.
+        damaged: makes the error for bytes of another size or with impossible scores.
+
+    Returns:
+        Scores, shape ``(rows,)``, float32.
     """
     kind = _TYPES.get(metric, "<f4")
     size = rows * np.dtype(kind).itemsize if kind else -(-rows // 8)
@@ -94,14 +101,17 @@ def decoded(metric: str, data: bytes, rows: int, damaged: Callable[[str], Except
 def own_tests(
     dataset: Dataset, by: str, names: Sequence[str], held: Sequence[Array], dealt: Sequence[Array]
 ) -> tuple[Array, ...] | None:
-    """Weights of the test rows as each party's own; ``None`` where its classes alone decide.
+    """Compute the weights that make the common test rows each party's local test set.
 
     Args:
-        dataset: with the test rows.
-        by: of the partition.
-        names: of the parties.
+        dataset: dataset with the test rows.
+        by: property by which the partition deals rows.
+        names: names of the parties.
         held: labels or values of each party's private rows.
-        dealt: test rows that were dealt to each party by inputs.
+        dealt: test rows dealt to each party by inputs.
+
+    Returns:
+        Per party, weights of shape ``(n_test,)``; ``None`` if the party's classes alone decide.
     """
     tests = dataset.strata(dataset.y_test)
     if by == "classes":

@@ -1,8 +1,8 @@
 """One method with one seed: its rounds, recorded one by one, and its models.
 
-Checkpoints are written when enough time has passed (``checkpoint_seconds``, and never so often that they
-take more than a tenth of it); what came after the last one is computed again on resume, and since every
-random stream is keyed by (seed, party, round, purpose) it comes out bit for bit the same.
+A checkpoint is written when enough time has passed (``checkpoint_seconds``, and seldom enough that
+checkpoints take at most a tenth of the time). On resume, the rounds after the last checkpoint are computed
+again; they are bit-identical, because every random stream is keyed by (seed, party, round, purpose).
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ class MethodRun:
 
     @property
     def alone(self) -> bool:
-        """Tell whether the parties exchange nothing, so that all are there from the start."""
+        """Whether the parties exchange no messages, so that all of them start at once."""
         return self.method.aggregate in ("local", "central")
 
     @property
@@ -101,7 +101,7 @@ class MethodRun:
         return self.spec.network.kind == "population" and not self.alone
 
     def parties(self, ready: Iterable[Party] | None) -> list[Party] | Population:
-        """Make parties that know their files in the run folder; take those that are ready if they fit."""
+        """Make the parties with their files in the run folder; use the ready ones if they fit the method."""
         budget, central = budget_of(self.method), self.method.aggregate == "central"
         if ready is None or isinstance(ready, Population) or budget is not None or central:
             make = self.setup.maker(pooled=central, budget=budget)
@@ -109,7 +109,7 @@ class MethodRun:
         return list(map(self._settled, ready))
 
     def _settled(self, party: Party) -> Party:
-        """The party, told where in the run folder its files are."""
+        """Set the folders and files of the party inside the run folder, and return the party."""
         party.keep_states_in(inside(self._states / file_name(party.name), self.folder))
         inside(self._model_folder(party.name), self.folder)
         answers = self.folder / "answers" / f"{file_name(party.name)}.jsonl"
@@ -129,12 +129,12 @@ class MethodRun:
         return model_folder(self.folder, *self.key, party)
 
     def protocol(self) -> Protocol:
-        """The method's protocol; one of the baselines that are told true labels has them from the setup."""
+        """Make the method's protocol; baselines with true labels get them from the setup."""
         informed = self.setup.informed(self.method.aggregate)
         return self.spec.protocol_for(self.method, informed, self._secret_labels())
 
     def _secret_labels(self) -> SecretLabels | None:
-        """The public rows whose labels the coordinator knows, drawn by the seed; ``None`` for none."""
+        """Draw, by the seed, public rows whose labels the coordinator holds; ``None`` if not configured."""
         self.spec.robustness.check_parties(self.setup.names)
         count, truth = self.spec.robustness.secret_labels, self.setup.public_labels
         if count is None:
@@ -212,10 +212,10 @@ class _Rounds:
 
     Attributes:
         method: the method and seed.
-        ledger: of the run.
-        federation: the parties that are there from the start.
-        protocol: the method's.
-        checkpoints: of the parties.
+        ledger: ledger of the run.
+        federation: the parties present from the start.
+        protocol: protocol of the method.
+        checkpoints: checkpoints of the parties.
     """
 
     method: MethodRun
@@ -300,17 +300,17 @@ class _Rounds:
 def run_method(
     run: MethodRun, ledger: Ledger, report: Report, ready: Iterable[Party] | None = None
 ) -> None:
-    """Do the rounds of a method that are not done yet, and keep the models.
+    """Run the remaining rounds of a method, and store the models.
 
     Args:
         run: the method and seed.
-        ledger: of the run.
-        report: is called after every round.
-        ready: parties that were made from the run's setup and have done nothing but join; by default new
-            ones.
+        ledger: ledger of the run.
+        report: function called after every round.
+        ready: parties made from the run's setup, which have joined a federation but not trained; by default
+            new ones are made.
 
     Raises:
-        RunFailed: too few parties answered, or nothing can be written.
+        RunFailed: too few parties answered, or a file cannot be written.
     """
     parties = run.parties(ready)
     late = _late_parties(run, parties, ledger)
@@ -329,7 +329,7 @@ def run_method(
 def _late_parties(
     run: MethodRun, parties: Iterable[Party], ledger: Ledger
 ) -> dict[int, list[Party]]:
-    """Find the parties that are still to join, by the round after which they do."""
+    """Group the parties yet to join by the round after which they join."""
     after = {late.name: late.after for late in run.spec.late}
     late: dict[int, list[Party]] = {}
     if after and not run.alone:
@@ -405,13 +405,16 @@ def check_liars(spec: Spec) -> None:
 def make_network(
     spec: Spec, parties: Sequence[Party] | Population, public: Public, seed: int
 ) -> Network:
-    """Make the network that a configuration asks for.
+    """Make the configured network.
 
     Args:
         spec: the configuration.
-        parties: who lives on it.
+        parties: parties on the network.
         public: the public rows.
-        seed: of the run.
+        seed: seed of the run.
+
+    Returns:
+        The network; with hostile parties in the configuration, a network that makes them lie.
     """
     chosen = spec.network
     limits: dict[str, Any] = {"timeout": chosen.timeout, "quorum": chosen.quorum}

@@ -1,8 +1,9 @@
-"""Teachers of experiments, which read the public rows' true labels: marks to measure rules by.
+"""Oracle baselines of experiments: teachers that use the true labels of the public rows.
 
-No federation has these labels, and neither is a bound: :func:`class_holders` weighs holders of a class alike,
-however many rows they have and wherever these lie, and a rule that knows this can be better; a student of
-:func:`true_labels` is taught nothing of how like one another classes are.
+No federation has these labels, and the oracles are not upper bounds. :func:`class_holders` gives all holders
+of a class equal weight, whatever the number and the location of their rows, so a rule that takes these into
+account can be better. :func:`true_labels` teaches hard labels, which carry no information about the
+similarity of classes.
 """
 
 from __future__ import annotations
@@ -17,13 +18,16 @@ from consilience.core.validation.arrays import Array
 
 
 def class_holders(labels: Array, holders: Mapping[str, Sequence[Any]]) -> Aggregator:
-    """Average only the parties that were trained on the row's true class.
+    """Average only the parties trained on the row's true class (oracle weights).
 
-    A row whose class nobody holds keeps the plain mean.
+    A row of a class without holders gets the plain mean.
 
     Args:
         labels: shape ``(n_public,)``, true classes.
         holders: party to the classes it holds.
+
+    Returns:
+        The aggregator.
     """
     labels = np.asarray(labels)
 
@@ -37,13 +41,17 @@ def class_holders(labels: Array, holders: Mapping[str, Sequence[Any]]) -> Aggreg
 
 
 def true_labels(truth: Array, classes: Sequence[Any] | None) -> Aggregator:
-    """Teach the public rows' true labels, whatever the parties predict: what is to be had of these rows.
+    """Teach the public rows' true labels, whatever the parties predict (oracle labels).
 
-    A row whose class nobody holds is not taught: there is no column for it.
+    A row of a class without holders has no column among the outputs; it is not taught.
 
     Args:
-        truth: shape ``(n_public,)``, true classes; or values, with an axis of outputs or without.
+        truth: shape ``(n_public,)``, true classes; or values, shape ``(n_public,)`` or
+            ``(n_public, n_outputs)``.
         classes: in the order of the outputs; ``None`` for values.
+
+    Returns:
+        The aggregator.
     """
     teacher: Array = np.asarray(truth).reshape(len(truth), -1)
     if classes is not None:

@@ -24,18 +24,23 @@ against rows of its own that it was not fitted to."""
 def public_known(
     spec: Spec, setup: SimulatedParties, seed: int, parties: list[Party] | None = None
 ) -> PublicCoverage:
-    """Ask parties which public rows they know; they can join another federation afterwards.
+    """Measure how well the parties' private rows cover the public rows.
+
+    The parties can join another federation afterwards.
 
     Args:
         spec: the configuration.
         setup: data and parties of the seed, with public rows.
         seed: the seed.
-        parties: made from ``setup``; by default new ones are made. Where they hold out no rows in training,
-            others that do are made and asked.
+        parties: parties made from ``setup``; by default new ones are made. If the setup holds out no rows
+            from training, new parties with held-out rows replace them.
+
+    Returns:
+        The coverage, measured on at most :data:`MOST_ROWS` public rows.
 
     Raises:
         InvalidInput: data, parties and models do not go together.
-        QuorumLost: too few parties can say.
+        QuorumLost: too few parties can answer.
     """
     rows = len(setup.public)
     looked_at = np.linspace(0, rows - 1, min(rows, MOST_ROWS)).astype(int)

@@ -57,18 +57,18 @@ def start(
 ) -> None:
     """Run a configuration in a new folder.
 
-    Models of code beyond the trusted packages run inside of :func:`consilience.models.trusting` alone.
+    Model code from outside of the trusted packages runs only inside of :func:`consilience.models.trusting`.
 
     Args:
-        spec: what to run.
-        folder: where.
-        report: is told where the run is.
-        warn: is told, before anything is trained, what bodes ill and does not keep it from running.
-        before: record of the run that this one does again without some parties; at its end the certificate
-            is written (:mod:`consilience.lab.runs.leaving`).
+        spec: configuration to run.
+        folder: folder of the run, which must not exist.
+        report: function called with the progress of the run.
+        warn: function called, before any training, with each warning that does not stop the run.
+        before: record of the original run that this run repeats without some parties; at its end the
+            certificate is written (:mod:`consilience.lab.runs.leaving`).
 
     Raises:
-        ForeignCode: a model is of such code; nothing of it was imported.
+        ForeignCode: a model uses code outside of the trusted packages; no such code was imported.
         InvalidInput: the folder exists, or the configuration's data, parties and models do not go
             together; before anything is trained or written.
         RunFailed: the disk is full, a party's state cannot be written.
@@ -100,7 +100,7 @@ def _check_new(folder: Path) -> None:
 
 @dataclass(frozen=True)
 class Rehearsal:
-    """All that a run of the first seed begins with: nothing is trained yet.
+    """The untrained beginning of a run, for its first seed.
 
     Attributes:
         seed: the first seed.
@@ -118,7 +118,7 @@ _RARE = 10
 
 
 def _warnings(spec: Spec, rehearsal: Rehearsal) -> list[str]:
-    """Warn of odd columns, and where the parties know little of the public rows."""
+    """List warnings about the table, rare values, late parties, noiseless sums and public rows."""
     told = [f"The table: {remark}." for remark in rehearsal.setup.dataset.remarks]
     parties = [] if isinstance(rehearsal.parties, Population) else rehearsal.parties
     told += [f"{one.name}: {remark}." for one in parties for remark in one.trainer.rare][:_RARE]
@@ -165,8 +165,8 @@ def resume(folder: Path, *, report: Report = lambda progress: None) -> None:
     """Continue a run that stopped for whatever reason; a finished one is left as it is.
 
     Raises:
-        ForeignCode: the folder names code beyond the models of trusted packages, outside of
-            :func:`consilience.models.trusting`; nothing of it was imported.
+        ForeignCode: the folder names code outside of the trusted packages, and the call is outside of
+            :func:`consilience.models.trusting`; no such code was imported.
         RunFailed: no run there, or a damaged ledger or state.
     """
     spec = stored_spec(folder)
@@ -177,7 +177,7 @@ def resume(folder: Path, *, report: Report = lambda progress: None) -> None:
 
 
 def rehearse(spec: Spec) -> Rehearsal:
-    """Do everything short of training, for every seed, so that what cannot work says so at once.
+    """Do everything short of training, for every seed, so that errors appear before training.
 
     Returns:
         The data and parties of the first seed, which is rehearsed last and need not be gathered again.
@@ -200,7 +200,7 @@ def rehearse(spec: Spec) -> Rehearsal:
 
 
 def _check_public(public: Public) -> None:
-    """Raise ``InvalidInput`` where all public rows are one: nothing can be learnt from answers to them."""
+    """Raise ``InvalidInput`` if all public rows are identical; their predictions carry no information."""
     X = public.X
     if len(X) > 1 and np.array_equal(X[0], X[1], equal_nan=X.dtype.kind == "f"):
         first = np.broadcast_to(X[0], X.shape)
@@ -271,7 +271,7 @@ def _check_trust(spec: Spec) -> None:
 
 
 def _continue(spec: Spec, folder: Path, report: Report, rehearsal: Rehearsal | None = None) -> None:
-    """Run the methods and seeds that are not done; a rehearsal is of the first seed of a new run."""
+    """Run the remaining methods and seeds; a rehearsal stands for the first seed of a new run."""
     try:
         with closing(locked(folder)), closing(Ledger(folder / LEDGER)) as ledger:
             done = ledger.done

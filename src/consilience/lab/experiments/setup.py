@@ -57,20 +57,20 @@ class SimulatedParties:
     """Data and parties of one seed.
 
     Attributes:
-        dataset: where the rows come from.
-        public: the rows that everybody sees, if there are any.
+        dataset: dataset of all rows.
+        public: the public rows, possibly none.
         public_labels: their true labels, which only experiments have; ``None`` for rows without.
-        names: of the parties, sorted.
-        rows: per party, which rows of the dataset are its own.
-        own_tests: per party, the weights of the dataset's test rows as its own, shape ``(n_test,)``; ``None``
-            where they follow from its classes (:meth:`own`).
-        models: per party, the model it brings.
+        names: names of the parties, sorted.
+        rows: per party, indices of its private rows in the dataset.
+        own_tests: per party, weights of the dataset's test rows as its local test set, shape ``(n_test,)``;
+            ``None`` if they follow from its classes (:meth:`own`).
+        models: per party, its model.
         calibration: share of the private rows kept from training.
         purpose: rows that every party's predictions are for.
-        trusts: packages whose models every party accepts from others.
-        scaling: what was done to all inputs above; ``None`` where they are as they came.
-        subgroups: group of each test row that the report looks at apart; empty where none were asked for.
-        outcome: what is predicted; ``None`` for classes or values.
+        trusts: packages of models that every party accepts from others.
+        scaling: scaling applied to all inputs above; ``None`` if they are unscaled.
+        subgroups: group of each test row, for the report by subgroup; empty without configured subgroups.
+        outcome: predicted outcome; ``None`` for classes or values.
     """
 
     dataset: Dataset
@@ -169,13 +169,13 @@ class SimulatedParties:
         }
 
     def informed(self, baseline: str | None) -> Aggregator | None:
-        """Make the teacher of a baseline that is told the public rows' true labels.
+        """Make the teacher of an oracle baseline, which uses the public rows' true labels.
 
         Returns:
-            ``None`` for other methods.
+            The aggregator; ``None`` for other methods.
 
         Raises:
-            InvalidInput: the labels are not known, or are values, which nobody holds.
+            InvalidInput: the labels are unknown, or ``class-holders`` is used for values.
         """
         if baseline not in INFORMED:
             return None
@@ -204,11 +204,11 @@ class SimulatedParties:
 @prints_no_rows
 @dataclass(frozen=True)
 class _Source:
-    """Dataset of a configuration, and what is said of it before any row is set aside.
+    """Dataset of a configuration, before any row is set aside.
 
     Attributes:
-        dataset: rows of the parties that are there from the start.
-        groups: names of all natural groups if some are left out; empty otherwise.
+        dataset: rows of the parties present from the start.
+        groups: names of all natural groups if some are excluded; empty otherwise.
         outcome: predicted outcome; ``None`` for classes or values.
         late: rows of the parties that join later.
         subgroups: group of each test row, those of late parties included.
@@ -249,7 +249,7 @@ class _Share:
     Attributes:
         rows: indices of its private rows.
         kinds: classes or values of its private rows, by which rows are dealt.
-        tests: indices of the test rows that are dealt to it by their inputs.
+        tests: indices of the test rows dealt to it by their inputs.
     """
 
     rows: Array
@@ -265,9 +265,12 @@ def gather(spec: Spec, seed: int, *, checked: bool = False) -> SimulatedParties:
         seed: one of its seeds.
         checked: the models were made for another seed before, and are not tried again.
 
+    Returns:
+        Data and parties of the seed.
+
     Raises:
-        ForeignCode: a model's code is of others, outside of :func:`~consilience.models.trusting`.
-        InvalidInput: the data, the public rows, the partition or a model cannot be had as asked.
+        ForeignCode: a model's code is foreign, outside of :func:`~consilience.models.trusting`.
+        InvalidInput: the data, the public rows, the partition or a model cannot be made as configured.
     """
     if not checked:
         spec.check_models()
@@ -300,12 +303,15 @@ def gather(spec: Spec, seed: int, *, checked: bool = False) -> SimulatedParties:
 def everyone(
     spec: Spec, names: Sequence[str], make: Callable[[str], Party]
 ) -> list[Party] | Population:
-    """Make new parties, or have them made when they are asked, where the configuration says so.
+    """Make new parties: all at once, or on demand if the configured network is a population.
 
     Args:
         spec: the configuration.
-        names: of the parties.
-        make: makes a new party of its name.
+        names: names of the parties.
+        make: function that makes a new party from its name.
+
+    Returns:
+        The parties, or the population that makes them on demand.
     """
     if spec.network.kind == "population":
         return Population(names, make, live=spec.network.live)
@@ -364,9 +370,9 @@ def _set_aside(spec: Spec, dataset: Dataset, seed: int) -> _Rows:
 
 
 def _scaled(spec: DataSpec, rows: _Rows) -> _Rows:
-    """Scale all inputs by the public rows if this is asked for, and set the encoder of the public rows.
+    """Scale all inputs by the public rows if configured, and set the encoder of the public rows.
 
-    Every party has the public rows: no private row is looked at.
+    The scaling uses only public rows, which every party has; no private row is used.
     """
     encoder = None if spec.encoder is None else find_encoder(spec.encoder)
     dataset, public, scaling = rows.dataset, rows.public, None
@@ -438,10 +444,10 @@ def _check_kinds(spec: Spec, source: _Source) -> None:
 
 
 def _deal_models(models: Sequence[ModelSpec], names: Sequence[str]) -> dict[str, ModelSpec]:
-    """Give each party the model that names it, or the next of those that name nobody.
+    """Give each party the model configured for its name, or the next of the unnamed models in turn.
 
     Raises:
-        InvalidInput: a model names no party that there is, or a party has none.
+        InvalidInput: a model names a party that does not exist, or a party has no model.
     """
     named = {model.party: model for model in models if model.party is not None}
     others = [model for model in models if model.party is None]

@@ -1,4 +1,4 @@
-"""Groups of test rows that a report looks at apart, and the class that it looks for."""
+"""Groups of test rows that a report evaluates separately, and the positive class of a report."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ _MOST_GROUPS = 6
 
 
 def check_two_classes(spec: ReportSpec, dataset: Dataset) -> None:
-    """Raise ``InvalidInput`` where a report of other than two classes is asked for what only two have."""
+    """Raise ``InvalidInput`` if ``positive`` or ``subgroup`` is set for data without exactly two classes.
+
+    An unknown positive class is refused too.
+    """
     classes = dataset.classes or ()
     for name in ("positive", "subgroup"):
         if getattr(spec, name) is not None and len(classes) != 2:

@@ -10,14 +10,14 @@ from consilience.lab.runs.ledger import Ledger
 
 @dataclass(frozen=True)
 class Attendance:
-    """Rounds in a row in which the same parties took part, and the same were left out.
+    """Consecutive rounds with the same participating and the same excluded parties.
 
     Attributes:
         method: label of the method.
         first: the first of the rounds; 0 is the set-up.
         last: the last of them.
-        present: parties that answered all that they were asked.
-        left_out: party to the first reason for which it did not.
+        present: parties that answered every request.
+        left_out: excluded party to the first reason.
     """
 
     method: str

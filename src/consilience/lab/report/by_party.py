@@ -18,11 +18,14 @@ Table = dict[str, Any]
 
 
 def marked_best(values: Sequence[Spread | None], metric: str) -> list[bool]:
-    """Mark the best of several values of a metric, as figures show them; none where all are alike.
+    """Mark the best of several values of a metric, compared as displayed.
 
     Args:
-        values: ``None`` where it was not measured.
-        metric: its name, with or without the suffix of own rows.
+        values: one per method; ``None`` if not measured.
+        metric: name of the metric, with or without the suffix of the local test set.
+
+    Returns:
+        One flag per value; all false if all values are equal or none was measured.
     """
     sign = sign_of(metric)
     known = [sign * value.mean for value in values if value is not None]
@@ -88,7 +91,7 @@ def _at_first(method: Method | None, metric: str, party: int) -> Spread | None:
 
 
 def _data_of(results: Results, party: str) -> list[Any]:
-    """A party's rows and classes with the first seed, and its model; nothing where it alone knows them."""
+    """Numbers of rows and classes of a party with the first seed, and its model; empty if not recorded."""
     held = results.holdings
     if held is None:
         return []
@@ -114,7 +117,7 @@ def party_sentences(results: Results, found: Verdict) -> list[str]:
 
 
 def _learner(results: Results, found: Verdict, party: str) -> str:
-    """A sentence on a party that learns only, which has nothing to compare with."""
+    """A sentence on a party that learns only, so has no local model for comparison."""
     method, position = results.method(found.method), results.parties.index(party)
     text = f"{party}: learns only: it has no model trained alone to compare with"
     metric = found.first.metric

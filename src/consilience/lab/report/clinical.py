@@ -1,9 +1,10 @@
-"""Two classes, one of them looked for: discrimination and calibration of every party, alone and after.
+"""Reports of two classes, one of them positive: discrimination and calibration of every party.
 
-AUC, average precision, balanced accuracy at probability one half and Brier score, on own rows and on
-everyone's, with 95 % intervals over test rows drawn anew (:mod:`consilience.lab.report.gains`); calibration
-curves; and the same figures for groups of test rows. All of it comes from the probabilities of single test
-rows, which a simulated run keeps.
+AUC, average precision, balanced accuracy at probability one half and Brier score are measured before and
+after exchange, on local and global test sets, with 95 % bootstrap intervals over test rows
+(:mod:`consilience.lab.report.gains`). The module also gives calibration curves, and the same figures for
+groups of test rows. All figures are computed from the probabilities of single test rows, which a simulated
+run keeps.
 """
 
 from __future__ import annotations
@@ -41,15 +42,15 @@ Table = dict[str, Any]
 @prints_no_rows
 @dataclass(frozen=True)
 class _Curves:
-    """Probabilities of the class that is looked for, of one seed.
+    """Probabilities of the positive class with one seed.
 
     Attributes:
         key: digest of the test rows.
-        before: by every party's model alone, shape ``(parties, n_test)``, NaN without a model.
+        before: by every party's local model, shape ``(parties, n_test)``, NaN without a model.
         after: by its model after the last round.
         positive: true in rows of the class, shape ``(n_test,)``.
-        own: weights of the rows as each party's own, shape ``(parties, n_test)``.
-        groups: name of each row's group, shape ``(n_test,)``; ``None`` where none were asked for.
+        own: weights of the rows in each party's local test set, shape ``(parties, n_test)``.
+        groups: name of each row's group, shape ``(n_test,)``; ``None`` without configured groups.
     """
 
     key: str
@@ -65,9 +66,9 @@ class Clinical:
     """Figures of a run of two classes under one method.
 
     Attributes:
-        results: of the run.
+        results: results of the run.
         method: label of the method.
-        positive: name of the class that is looked for.
+        positive: name of the positive class.
         share: its share of everyone's test rows, with the first seed.
         seeds: probabilities by seed.
     """
@@ -135,7 +136,11 @@ class Clinical:
         }
 
     def by_group(self) -> Table | None:
-        """Lay out the parties' mean figures on own rows of each group; ``None`` where none were asked for."""
+        """Lay out the parties' mean figures on local test rows of each group.
+
+        Returns:
+            The table; ``None`` without configured groups.
+        """
         if self.seeds[0].groups is None:
             return None
         named = (one.groups for one in self.seeds if one.groups is not None)
@@ -252,18 +257,21 @@ def _named(groups: Any, rows: int) -> Array | None:
 
 
 def _probability(signed: Array, flipped: bool) -> Array:
-    """Probability of the class that is looked for, of signed ones of the second class."""
+    """Recover the positive class's probability from the signed probabilities of the second class."""
     second = np.abs(signed).astype(np.float64)
     return 1 - second if flipped else second
 
 
 def measure(weights: Array, said: Array, positive: Array) -> Mapping[str, Array]:
-    """Compute :data:`METRICS` under several weights of the rows: name to values, shape ``(draws,)``.
+    """Compute :data:`METRICS` under several weights of the rows.
 
     Args:
         weights: shape ``(draws, n)``.
         said: probability of the class, shape ``(n,)``.
         positive: true in rows of the class, shape ``(n,)``.
+
+    Returns:
+        Metric name to values, shape ``(draws,)``.
     """
     order = np.argsort(-said, kind="stable")
     starts = np.flatnonzero(np.diff(said[order], prepend=np.inf))
@@ -292,17 +300,17 @@ def measure(weights: Array, said: Array, positive: Array) -> Mapping[str, Array]
 def calibration_curve(
     said: Array, positive: Array, weights: Array, drawn: Array
 ) -> tuple[Array, Array, Array, Array]:
-    """Compute mean probability and share of the class in :data:`BINS` parts with as many rows each.
+    """Compute mean probability and share of the class in :data:`BINS` bins of equal weight.
 
     Args:
         said: probability of the class, shape ``(n,)``.
         positive: true in rows of the class, shape ``(n,)``.
-        weights: of the rows, shape ``(n,)``, some above 0.
+        weights: weights of the rows, shape ``(n,)``, some above 0.
         drawn: counts of the rows in draws, shape ``(draws, n)``.
 
     Returns:
-        Mean probability, share, and the ends of its 95 % interval, a number for each part that has rows;
-        rows of equal probability stay together.
+        Mean probability, share, and the ends of its 95 % interval, one number per non-empty bin; rows of
+        equal probability stay together.
     """
     order = np.argsort(said, kind="stable")
     before = np.cumsum(weights[order]) - weights[order]

@@ -29,10 +29,10 @@ class Plot:
 
     Attributes:
         name: its file name, without suffix.
-        title: what it shows, in a few words.
+        title: short title.
         svg: the picture, self-contained.
         width: its natural width in CSS pixels.
-        png: the picture in pixels; empty unless it was asked for.
+        png: the picture in pixels; empty unless requested.
     """
 
     name: str
@@ -131,9 +131,12 @@ def drawn(name: str, title: str, make: Callable[[], Figure], *, png: bool) -> Pl
 
     Args:
         name: its file name, without suffix.
-        title: what it shows, in a few words.
+        title: short title.
         make: makes the figure.
         png: whether to draw it in pixels too.
+
+    Returns:
+        The drawn figure.
     """
     with _plain_style():
         svg, picture = rendered(make(), png=png)

@@ -1,11 +1,11 @@
-"""Gains of every party over training alone, on own rows and on everyone's, with intervals.
+"""Gains of every party over training alone, on local and global test sets, with intervals.
 
-An interval is of a paired bootstrap where a simulated run kept the scores of single test rows: test rows
-are drawn anew with replacement, the same for all parties, alone and after. With several seeds the variance
-of their mean is added to that of the rows, and the interval is Student's t (Satterthwaite 1946): seeds are
-too few to be drawn anew. A draw depends on the test rows alone, so that the same run has the same intervals.
-Of a deployed federation metrics alone are known: there it is Student's t over seeds, or over parties where
-there is one.
+If a simulated run kept the scores of single test rows, an interval is a paired bootstrap: test rows are
+resampled with replacement, in the same way for all parties and for the models before and after exchange. With
+several seeds, the variance of their mean is added to that of the rows, and the interval is Student's t
+(Satterthwaite 1946), because seeds are too few to resample. A draw depends only on the test rows, so the same
+run always has the same intervals. A deployed federation yields only metrics; its intervals are Student's t
+over seeds, or over parties if there is a single seed.
 """
 
 from __future__ import annotations
@@ -37,18 +37,19 @@ _NUMBERS = 1 << 22
 
 @dataclass(frozen=True)
 class Gain:
-    """One metric of all parties after exchange against alone, positive where better.
+    """One metric of all parties after exchange against alone, positive if better.
 
     Attributes:
-        metric: its name, of own rows with the suffix ``_own``.
+        metric: its name; the suffix ``_own`` marks local test sets.
         alone: the parties' mean alone, over seeds.
         after: the same after the last round.
         mean: the mean gain, over parties and then over seeds.
-        interval: 95 % interval of it; ``None`` where nothing says how much of it is chance.
-        over: what the interval is over: ``"rows"``, ``"seeds"`` or ``"parties"``.
+        interval: 95 % interval of the mean gain; ``None`` if it cannot be estimated.
+        over: unit of the interval: ``"rows"``, ``"seeds"`` or ``"parties"``.
         by_party: party to its gain, the mean over seeds.
-        errors: party to the standard error by which it must lose to be worse off: over test rows the larger
-            one of its gain's and of its figure's alone, over seeds that of its gain; 0 where none is known.
+        errors: party to its standard error; a party is worse off if it loses more than that. Over test rows,
+            this is the larger of the standard errors of the gain and of the metric alone; over seeds, that
+            of the gain; 0 if unknown.
     """
 
     metric: str
@@ -62,7 +63,7 @@ class Gain:
 
     @property
     def worse(self) -> tuple[str, ...]:
-        """Parties that are worse off: they lost by more than their standard error."""
+        """Names of the parties worse off: their loss exceeds their standard error."""
         return tuple(p for p, gain in self.by_party.items() if gain < -max(self.errors[p], 1e-12))
 
     @property
@@ -102,13 +103,17 @@ def gains_of(results: Results) -> Mapping[str, Mapping[str, Gain]]:
 
 
 def gains(results: Results, methods: Sequence[Method]) -> dict[str, dict[str, Gain]]:
-    """Compare methods with every party alone: label to metric to gain, of all that both were measured in.
+    """Compare methods with every party alone, in each metric measured for both.
 
-    Alone is the method ``local``, or the same method's round 0 where that was not run.
+    The values alone come from the method ``local``, or from the same method's round 0 if ``local`` was not
+    run.
 
     Args:
-        results: of a run.
+        results: results of a run.
         methods: some of its methods.
+
+    Returns:
+        Label of the method to metric to gain.
     """
     wanted = [name for name in dict.fromkeys((results.metric, "log_loss")) if name]
     names = [name + suffix for name in wanted for suffix in ("_own", "")]
@@ -127,13 +132,13 @@ def gains(results: Results, methods: Sequence[Method]) -> dict[str, dict[str, Ga
 
 @dataclass(frozen=True)
 class WorseOff:
-    """The parties that a method left worse off than alone: on own rows, in the main metric or in log loss.
+    """Parties worse off under a method than alone, on local test rows, in the main metric or in log loss.
 
-    Tables, the verdict and the page count by this alone.
+    Tables, the verdict and the page all use this count.
 
     Attributes:
-        parties: names of the parties that are worse off, in the order of the run.
-        count: number of parties that were measured alone and after.
+        parties: names of the parties worse off, in the order of the run.
+        count: number of parties measured both alone and after.
     """
 
     parties: tuple[str, ...]
@@ -149,14 +154,14 @@ class WorseOff:
 
 
 def worse_off(results: Results, label: str) -> WorseOff:
-    """Find the parties that a method left worse off than alone.
+    """Find the parties worse off under a method than alone.
 
     Args:
-        results: of a run.
-        label: of the method.
+        results: results of a run.
+        label: label of the method.
 
     Returns:
-        Names and number of parties; none of 0 for a method that has no gains.
+        Names of the parties and number of measured parties; empty and 0 for a method without gains.
     """
     side = "_own" if results.apart else ""
     found = [gain for name, gain in gains_of(results).get(label, {}).items() if name.endswith(side)]

@@ -1,4 +1,4 @@
-"""Table, plot and page of the distances between parties, and of the public rows that they know."""
+"""Table, plot and page of the distances between parties, and of their coverage of the public rows."""
 
 from __future__ import annotations
 
@@ -31,12 +31,15 @@ MEASURES = {"TV": "total variation", "W1": "Wasserstein-1 / spread"}
 
 
 def parties_table(found: Heterogeneity, title: str, public: PublicCoverage | None = None) -> Table:
-    """Lay out the table for a terminal: a line a party, then ω and the values that chance alone gives.
+    """Lay out the table for a terminal: a line a party, then ω and the values expected by chance.
 
     Args:
-        found: what was compared.
-        title: above it.
-        public: what the parties know of the public rows.
+        found: result of the comparison.
+        title: title above the table.
+        public: coverage of the public rows by the parties, if measured.
+
+    Returns:
+        A table of ``rich``.
     """
     from rich.table import Table
     from rich.text import Text
@@ -89,7 +92,7 @@ def _cells(
 
 
 def _words(found: Heterogeneity) -> int:
-    """Number of leading columns that hold words."""
+    """Number of leading text columns."""
     return 1 if found.classes is None else 2
 
 
@@ -120,12 +123,15 @@ def _of_public(public: PublicCoverage | None) -> list[str]:
 def parties_data(
     found: Heterogeneity, facts: Mapping[str, Any], public: PublicCoverage | None = None
 ) -> dict[str, Any]:
-    """Collect everything as plain numbers and names, for JSON; ``"public"`` where there are public rows.
+    """Collect all results as plain numbers and names, for JSON.
 
     Args:
-        found: what was compared.
-        facts: what one has to know to compute the same again.
-        public: what the parties know of the public rows.
+        found: result of the comparison.
+        facts: settings needed to reproduce the result.
+        public: coverage of the public rows by the parties, if measured.
+
+    Returns:
+        Facts and results by name, with the coverage as ``"public"`` if given.
     """
     known = {} if public is None else {"public": public.as_data()}
     return {**facts, **found.as_data(), **known}
@@ -135,7 +141,7 @@ def draw_parties(found: Heterogeneity) -> Figure:
     """Draw a bar a party for every distance, over the range that random deals gave it.
 
     Args:
-        found: what was compared.
+        found: result of the comparison.
 
     Returns:
         a matplotlib figure.
@@ -186,11 +192,11 @@ def write_parties(
     """Write the page, the plot and the data into a folder, which is made if it is not there.
 
     Args:
-        found: what was compared.
-        folder: where; ``parties.html``, ``.svg``, ``.png`` and ``.json`` in it are replaced.
-        title: of the page.
-        facts: what one has to know to compute the same again; printed on the page and put into the data.
-        public: what the parties know of the public rows.
+        found: result of the comparison.
+        folder: target folder; its ``parties.html``, ``.svg``, ``.png`` and ``.json`` are replaced.
+        title: title of the page.
+        facts: settings needed to reproduce the result; printed on the page and put into the data.
+        public: coverage of the public rows by the parties, if measured.
 
     Returns:
         the files, the page first.
@@ -229,11 +235,14 @@ def page(
     """Fill the page, in which every name is escaped.
 
     Args:
-        found: what was compared.
+        found: result of the comparison.
         plot: the drawn figure.
-        title: of the page.
-        facts: printed at its end.
-        public: what the parties know of the public rows.
+        title: title of the page.
+        facts: settings printed at the end of the page.
+        public: coverage of the public rows by the parties, if measured.
+
+    Returns:
+        The page as HTML.
     """
     head, rows, below = _cells(found, public)
     lines = notes(found, public)

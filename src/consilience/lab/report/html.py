@@ -19,16 +19,19 @@ if TYPE_CHECKING:
 def render(template: str, package: str = "", /, **values: Any) -> str:
     """Fill a page's template.
 
-    Markup in values is shown as text. Characters that turn words round or hide are spelt out, wherever
-    they stand.
+    Markup in values is shown as text. Invisible characters and those that change the direction of writing are
+    shown as escapes everywhere.
 
     Args:
         template: a file name in ``report/templates``; or ``live/`` and one in the templates of the package.
-        package: a package with templates of its own; empty for none.
+        package: a package with additional templates; empty for none.
         **values: the variables of the template.
 
+    Returns:
+        The page.
+
     Raises:
-        jinja2.UndefinedError: the template names a variable that is not given.
+        jinja2.UndefinedError: the template uses a variable missing from ``values``.
     """
     page = _templates(package).get_template(template).render(values)
     return "\n".join(map(visible, page.split("\n")))
@@ -59,7 +62,7 @@ def _templates(package: str) -> Environment:
 
 
 def _data_uri(plot: Plot) -> str:
-    """The figure as the address of an image that holds its own data."""
+    """The figure as a self-contained ``data:`` address of an SVG image."""
     return f"data:image/svg+xml;base64,{base64.b64encode(plot.svg.encode()).decode()}"
 
 
@@ -83,7 +86,7 @@ def amount(count: float) -> str:
 
 
 def counted(count: int, one: str, many: str = "") -> str:
-    """A number and the noun that it counts.
+    """Write a number and its noun, singular or plural.
 
     Args:
         count: the number.

@@ -22,15 +22,15 @@ _BATCH = 500
 def write_mlflow(run: Path, database: Path) -> int:
     """Write each method and seed of a run as a run of MLflow; those of an earlier call are deleted.
 
-    Its experiment is called as the run is. Metrics are the mean of the parties after each round, such as
-    ``accuracy``, and each party's, such as ``accuracy/north``.
+    The MLflow experiment has the name of the run. Metrics are the mean of the parties after each round, such
+    as ``accuracy``, and each party's, such as ``accuracy/north``.
 
     Args:
         run: the run folder, finished or not.
-        database: a SQLite file; made if need be.
+        database: a SQLite file; created if missing.
 
     Returns:
-        The number of runs that were written.
+        The number of written MLflow runs.
 
     Raises:
         InvalidInput: not a run folder, or no folder for the database.

@@ -1,6 +1,6 @@
 """Survival, quantiles and several labels of a run: every party's metrics, curves, and calibration.
 
-Curves and calibration are of what was predicted for single test rows, which a simulated run keeps.
+Curves and calibration are computed from the predictions for single test rows, which a simulated run keeps.
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ class OutcomeFigures:
     """Figures of a run of an outcome, under one method.
 
     Attributes:
-        results: of the run.
+        results: results of the run.
         method: the method.
-        outcome: what is predicted.
-        truth: targets of the test rows of the first seed, shape ``(n, ...)``; ``None`` where none are kept.
-        said: ``"alone"`` and ``"after"`` to what every party's model says of these rows, shape
+        outcome: the predicted outcome.
+        truth: targets of the test rows of the first seed, shape ``(n, ...)``; ``None`` if none are kept.
+        said: ``"alone"`` and ``"after"`` to the predictions of every party's model for these rows, shape
             ``(parties, n, columns)``, NaN without a model.
     """
 
@@ -116,7 +116,7 @@ class OutcomeFigures:
         return {"title": title[:1].upper() + title[1:], "head": head, "rows": rows}
 
     def curves(self) -> Figure:
-        """Draw the mean share that is said to survive, and the Kaplan-Meier estimate of own rows."""
+        """Draw the mean predicted survival curve, and the Kaplan-Meier estimate of local test rows."""
 
         def draw(axis: Axes, y: Array, weights: Array, said: Mapping[str, Array]) -> None:
             times = np.append(0.0, self.outcome.edges)
@@ -130,7 +130,11 @@ class OutcomeFigures:
         return self._panels(draw, "time", "share that survives")
 
     def calibration(self) -> Figure:
-        """Draw how often it was as it was said: survival of the last edge, or values below each quantile."""
+        """Draw observed frequencies against predictions.
+
+        The frequency is, for survival, the share of rows that survive the last edge; for labels, the share of
+        rows with a label; for quantiles, the share of values below each quantile.
+        """
 
         def draw(axis: Axes, y: Array, weights: Array, said: Mapping[str, Array]) -> None:
             axis.plot([0, 1], [0, 1], color="#c5ccd3", lw=1)
@@ -145,7 +149,7 @@ class OutcomeFigures:
         return self._panels(draw, "quantile", "share of values below it")
 
     def _calibrated(self, y: Array, weights: Array, said: Array) -> tuple[Array, Array]:
-        """Values said, and the share of rows of which it was so."""
+        """Predicted probabilities or levels, and the observed share of rows for each."""
         if isinstance(self.outcome, Quantiles):
             return self.outcome.levels, weights @ (y[:, None] <= said) / weights.sum()
         if self.labels:  # all labels' probabilities together
@@ -192,7 +196,7 @@ class OutcomeFigures:
 
 
 def _in_parts(said: Array, weights: Array, seen: Callable[[Array], float]) -> tuple[Array, Array]:
-    """Mean of what was said, and what was seen, in parts of rows by what was said, as many rows in each."""
+    """Mean prediction and observed value in bins of rows sorted by prediction, with equal weight per bin."""
     order = np.argsort(said, kind="stable")
     many = min(PARTS, max(2, len(said) // FEW))
     place = np.minimum(many * weights[order].cumsum() / weights.sum(), many - 1e-9)

@@ -42,7 +42,7 @@ def write_report(run: Path) -> Path:
 
     Raises:
         InvalidInput: not a run folder.
-        RunFailed: a damaged ledger, a full disk, ``plots`` that is a link out of the run folder.
+        RunFailed: a damaged ledger, a full disk, or ``plots`` links to a place outside of the run folder.
     """
     results = read_results(run)
     run = results.folder
@@ -121,7 +121,7 @@ def _cell(value: Spread | None) -> str:
 
 
 def _times_left_out(results: Results) -> str:
-    """Parties that were left out of exchanges, each with how often, the most often first."""
+    """Parties excluded from exchanges with their counts, highest first."""
     times = Counter(event.party for event in results.failures).most_common()
     return few([f"{party} ({count:,})" for party, count in times])
 
@@ -169,7 +169,7 @@ def _other_metrics(results: Results) -> Table:
 
 
 def _best(results: Results, metrics: Sequence[str]) -> list[list[bool]]:
-    """Marks of a table's cells: the best method of each metric; baselines that nobody could run have none."""
+    """Mark the cell of the best method of each metric; baselines infeasible in a federation get no mark."""
     able = [method.exchanges or method.aggregate == "local" for method in results.methods]
     marks = [
         marked_best(
@@ -194,7 +194,7 @@ def _about_methods(results: Results) -> list[list[str]]:
 
 
 def _trust_caption(results: Results, method: Method) -> str:
-    """The method and seed of a trust plot, and the share of the weight on parties that hold the class."""
+    """The method and seed of a trust plot, and the share of weight on the parties holding each class."""
     assert method.trust is not None
     seed = method.seeds[0]
     caption = f"{method.label}, seed {seed}. "
@@ -243,9 +243,9 @@ def _bytes_by_method(results: Results) -> Table:
 
 
 def _attendance(results: Results) -> list[list[str]]:
-    """Parties that took part and that were left out, a row for rounds alike.
+    """Participating and excluded parties, one row for consecutive equal rounds.
 
-    Empty where all parties took part in every round of several methods.
+    Empty if there are several methods and all parties took part in every round.
     """
     methods = {one.method for one in results.attendance}
     everyone = len(results.parties)
@@ -269,7 +269,7 @@ def _names(parties: Sequence[str]) -> str:
 
 
 def _attacks(results: Results) -> Table:
-    """Attacks that were made on the run, as the ledger has them: a row for each party and attack."""
+    """Results of privacy attacks on the run from its ledger, a row for each party and attack."""
     lines = results.meta.get("attacks", ())
     head, *rows = [[str(cell) for cell in line] for line in lines] or [[]]
     return {"head": head, "rows": [row for row in rows if len(row) == len(head)]}

@@ -3,8 +3,8 @@
 A run was simulated or deployed. Both have one ledger (:mod:`consilience.lab.runs.ledger`), and each its own
 configuration, which :mod:`consilience.lab.experiments` or a :class:`.Deployment` reads.
 
-A run may be a stranger's: what its tables say is held against one another, and against the memory that is
-left, before anything is made as large as they say.
+A run folder may come from an untrusted source. Its tables are therefore checked for consistency, and their
+declared sizes against the available memory, before any array of such a size is allocated.
 """
 
 from __future__ import annotations
@@ -57,7 +57,10 @@ def read_results(run: Path) -> Results:
     """Read a run, simulated or deployed, finished or not.
 
     Args:
-        run: its folder; or the coordinator's folder that it is in.
+        run: run folder, or the coordinator's folder around it.
+
+    Returns:
+        The results.
 
     Raises:
         InvalidInput: not a run folder, or one that would not fit into memory.
@@ -141,7 +144,7 @@ def _facts(ledger: Ledger) -> Mapping[str, Any]:
 
 
 def _check_holdings(ledger: Ledger, splits: Mapping[int, Holdings]) -> None:
-    """Raise ``RunFailed`` where a simulated run does not say who holds what with a seed."""
+    """Raise ``RunFailed`` if a simulated run has no record of the parties' holdings for a seed."""
     rounds = ledger.read("SELECT 1 FROM rounds LIMIT 1")
     for (seed,) in ledger.read("SELECT DISTINCT seed FROM method_runs"):
         if seed not in splits and rounds:
@@ -383,7 +386,7 @@ def _notes(ledger: Ledger) -> tuple[Note, ...]:
 
 
 def _sent(ledger: Ledger, seed: int) -> tuple[SentItem, ...]:
-    """Messages that left parties with a seed, alike ones together; bookkeeping that brought nothing aside."""
+    """Messages sent by parties with a seed, grouped by content; without bookkeeping that sent no data."""
     return tuple(
         SentItem(*row)
         for row in ledger.read(

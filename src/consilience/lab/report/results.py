@@ -56,7 +56,7 @@ def number(value: float) -> str:
 
 
 def words(metric: str) -> str:
-    """A metric's name as a reader knows it."""
+    """Write a metric's name for display."""
     name = metric.removesuffix("_own")
     known = find_metric(name)
     text = known.label if known and known.label else name.replace("_", " ")
@@ -64,7 +64,7 @@ def words(metric: str) -> str:
 
 
 def spread(values: Iterable[float]) -> Spread | None:
-    """Mean and standard deviation of one value per seed, NaN left out; ``None`` if nothing is left."""
+    """Compute mean and standard deviation of one value per seed without NaN; ``None`` if all are NaN."""
     known = np.array([value for value in values if not np.isnan(value)])
     if not len(known):
         return None
@@ -79,7 +79,7 @@ def few(parties: Collection[str]) -> str:
 
 
 def mean(values: Array, axis: int) -> Array:
-    """The mean along an axis, NaN left out; NaN where nothing is left."""
+    """Compute the mean along an axis without NaN; NaN if all values are NaN."""
     masked: Any = np.ma.masked_invalid(values)
     return np.asarray(np.ma.filled(masked.mean(axis=axis), np.nan), dtype=np.float64)
 
@@ -101,26 +101,26 @@ class EveryonesRows:
 @prints_no_rows
 @dataclass(frozen=True)
 class Method:
-    """One line of the results table, over the seeds that are done.
+    """One line of the results table, over the finished seeds.
 
     Attributes:
-        label: as tables show it.
-        aggregate: the baseline, aggregator or protocol behind it.
-        seeds: those done.
+        label: label in tables.
+        aggregate: name of the baseline, aggregator or protocol.
+        seeds: the finished seeds.
         rounds: the rounds in which metrics were measured, ascending; 0 is alone, before any exchange.
-        scores: metric to values of shape ``(seeds, rounds, parties)``, NaN where not measured.
+        scores: metric to values of shape ``(seeds, rounds, parties)``, NaN if not measured.
         teacher: accuracy of the teacher on the public rows, shape ``(seeds, rounds of the protocol)``
-            from round 1 on, NaN where there is none.
-        errors: what the teacher's squared error is made of, by name, shape as ``teacher``; empty where it was
-            not recorded.
+            from round 1 on, NaN if there is none.
+        errors: parts of the teacher's squared error by name, each with the shape of ``teacher``; empty if not
+            recorded.
         seconds: wall time per seed.
-        bytes_down: to the parties on the wire, evaluation aside, shape ``(seeds, rounds + 1, parties)``.
+        bytes_down: wire bytes to the parties, without evaluation, shape ``(seeds, rounds + 1, parties)``.
         bytes_up: the same from the parties.
-        rows: scores of single test rows by metric, seed and round, where a run kept them, shape
+        rows: scores of single test rows by metric, seed and round, if the run kept them, shape
             ``(parties, n_test)`` (:mod:`consilience.lab.experiments.measured_rows`), NaN without a model.
         trust: mean weight in the teacher on the public rows of each class, shape
             ``(parties, classes)``, in the first seed and last round; ``None`` if the teacher had none.
-        aside: positions of parties that learn only: they have nothing alone, and are in no mean.
+        aside: positions of parties that learn only: they have no local model and are excluded from means.
     """
 
     label: str
@@ -139,7 +139,7 @@ class Method:
 
     @property
     def exchanges(self) -> bool:
-        """Tell whether the parties teach one another by means that they would have."""
+        """Whether the method is an exchange between the parties and not a baseline."""
         return self.aggregate not in BASELINES
 
     def over_rounds(self, metric: str) -> Array:
@@ -154,12 +154,15 @@ class Method:
         return spread(self.over_rounds(metric)[:, -1])
 
     def of_party(self, metric: str, party: int, *, round: int = -1) -> Spread | None:
-        """Spread one party's value in one measured round over seeds.
+        """Compute mean and standard deviation over seeds of one party's value in one measured round.
 
         Args:
             metric: name of the metric.
             party: position of the party.
-            round: position of the round among those that were measured.
+            round: position of the round among the measured ones.
+
+        Returns:
+            The spread; ``None`` if the metric was not measured.
         """
         if metric not in self.scores:
             return None
@@ -168,12 +171,12 @@ class Method:
 
 @dataclass(frozen=True)
 class UnfinishedRun:
-    """A method with a seed that is not done.
+    """An unfinished method with one seed.
 
     Attributes:
         method: label of the method.
         seed: the seed.
-        round: the last round that was recorded, or ``None``.
+        round: the last recorded round, or ``None``.
     """
 
     method: str
@@ -183,7 +186,7 @@ class UnfinishedRun:
 
 @dataclass(frozen=True)
 class Event:
-    """A party that was left out of an exchange.
+    """Exclusion of a party from one exchange.
 
     Attributes:
         method: label of the method.
@@ -206,12 +209,12 @@ class Event:
 
 @dataclass(frozen=True)
 class Exclusion:
-    """A party whose answers a teacher left out, because they were found wrong or the operator listed it.
+    """A party excluded from a teacher because of wrong answers or by the operator's list.
 
     Attributes:
         party: name of the party.
         methods: labels of the methods under which it was excluded.
-        seeds: seeds with which it was.
+        seeds: seeds with which it was excluded.
         reason: the first note that names it, with the evidence.
         final: whether it was still excluded in the last round, under a method and with a seed.
     """
@@ -247,15 +250,15 @@ class Note:
 
 @dataclass(frozen=True)
 class SentItem:
-    """A kind of message that left a party under a method with the first seed.
+    """A kind of message that a party sent under a method with the first seed.
 
     Attributes:
         method: label of the method.
         party: name of the party.
         what: kinds and shapes of the replies.
-        tasks: names of the tasks that they answer, with plus signs between.
-        times: how often.
-        bytes: in all.
+        tasks: names of the answered tasks, with plus signs between.
+        times: number of messages.
+        bytes: total size of the messages.
     """
 
     method: str
@@ -269,23 +272,23 @@ class SentItem:
 @prints_no_rows
 @dataclass(frozen=True)
 class Results:
-    """A run as its ledger has it.
+    """A run as recorded in its ledger.
 
     Attributes:
         folder: the run folder.
         spec: its configuration.
         meta: versions, machine, dataset notes, times.
-        methods: those with at least one seed done, in the order of the configuration.
-        missing: what is not done.
+        methods: those with at least one finished seed, in the order of the configuration.
+        missing: unfinished methods and seeds.
         parties: their names.
         models: party to the name of its model.
-        splits: seed to numbers of private rows by party and class; empty where parties alone know them.
-        tests: seed to everyone's test rows, where a run kept scores of them.
-        failures: parties left out of exchanges.
-        exclusions: parties whose answers were left out of a teacher.
+        splits: seed to numbers of private rows by party and class; empty if the parties keep these secret.
+        tests: seed to everyone's test rows, if a run kept scores of them.
+        failures: parties excluded from exchanges.
+        exclusions: parties excluded from a teacher.
         notes: remarks of parties.
-        left: messages that left parties, with the first seed.
-        attendance: parties that took part and were left out, round by round, with the first seed.
+        left: messages sent by parties, with the first seed.
+        attendance: participating and excluded parties, round by round, with the first seed.
     """
 
     folder: Path
@@ -307,7 +310,7 @@ class Results:
 
     @property
     def deployed(self) -> bool:
-        """Tell whether the parties are at machines of their own."""
+        """Whether the run is deployed, with parties on separate machines."""
         return not isinstance(self.spec, Spec)
 
     @property
@@ -317,7 +320,7 @@ class Results:
 
     @property
     def metrics(self) -> tuple[str, ...]:
-        """The metrics that were measured, the main one first."""
+        """The measured metrics, the main one first."""
         found = dict.fromkeys(name for method in self.methods for name in method.scores)
         main = [name for name in (self.spec.metric, main_metric(found)) if name in found][:1]
         main += [own for name in main if (own := f"{name}_own") in found]
@@ -339,7 +342,7 @@ class Results:
 
     @property
     def purpose(self) -> Purpose:
-        """The rows that the run is for; parties at machines of their own put their own rows first."""
+        """The rows that the run is for; for a deployed run, each party's local rows."""
         return self.spec.purpose if isinstance(self.spec, Spec) else "own"
 
     @property
@@ -377,7 +380,7 @@ class Results:
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """Facts that a reader must know before trusting the figures."""
+        """Facts that limit the interpretation of the figures."""
         said = list(self.meta.get("warnings", ()))
         if self.missing:
             unfinished = ", ".join(
@@ -413,13 +416,16 @@ class Results:
         return tuple(said)
 
     def missed(self, label: str | None = None) -> str:
-        """Name the parties that had no part in a method's result, in a few words; empty if there are none.
+        """Name the parties without a part in a method's result, in a few words; empty if there are none.
 
-        These are the excluded parties, those that are no members, and those that did not answer in the last
-        round of the first seed.
+        These are the excluded parties, non-members, and those that did not answer in the last round of the
+        first seed.
 
         Args:
-            label: of the method; any method if ``None``.
+            label: label of the method; any method if ``None``.
+
+        Returns:
+            The names, or an empty string.
         """
         excluded = {*self.meta.get("excluded", ())}
         excluded |= {
@@ -440,5 +446,5 @@ class Results:
 
     @property
     def holdings(self) -> Holdings | None:
-        """Numbers of private rows by party and class with the first seed, where they are known."""
+        """Numbers of private rows by party and class with the first seed; ``None`` if unknown."""
         return next(iter(self.splits.values()), None)

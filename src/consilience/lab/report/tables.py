@@ -39,7 +39,11 @@ def as_rows(results: Results) -> list[Row]:
 
 
 def left_out(results: Results) -> list[str]:
-    """Write a line for every party that was left out of exchanges, with its first reason."""
+    """Write a line for every party excluded from exchanges, with the first reason.
+
+    Returns:
+        Lines, sorted by party.
+    """
     lines = []
     for party in sorted({event.party for event in results.failures}):
         mine = [event for event in results.failures if event.party == party]
@@ -82,14 +86,14 @@ def table(results: Results, metric: str | None = None) -> RenderableType:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Several runs side by side.
+    """Comparison of several runs in one metric.
 
     Attributes:
-        metric: what is compared.
+        metric: the compared metric.
         runs: names of the runs, in the order given.
         cells: method to run to its last round's mean over parties.
-        warnings: why the runs are not alike.
-        attacks: per run, who lies and how; empty where nobody does in any.
+        warnings: differences between the runs that limit the comparison.
+        attacks: per run, its hostile parties and their attacks; empty if no run has any.
     """
 
     metric: str
@@ -218,7 +222,7 @@ def _list(seeds: Sequence[int]) -> str:
 
 
 def _names(runs: Sequence[Results]) -> tuple[str, ...]:
-    """Folder names, numbered where two are alike; of a deployed run the coordinator's."""
+    """Folder names, the coordinator's for a deployed run; duplicates are numbered."""
     names: list[str] = []
     for run in runs:
         folder = run.folder.resolve()

@@ -31,7 +31,7 @@ def to_toml(spec: RunSpec, *, paths: bool = True) -> str:
 
 
 def _without_folders(value: Any) -> Any:
-    """The value with the name alone of every file that is written with all its folders."""
+    """Reduce every absolute path in a value to its file name."""
     if isinstance(value, dict):
         return {key: _without_folders(one) for key, one in value.items()}
     if isinstance(value, list):
@@ -41,7 +41,7 @@ def _without_folders(value: Any) -> Any:
 
 
 def _without_none(value: Any) -> Any:
-    """The value without keys that are ``None``, which TOML cannot say."""
+    """Remove keys with value ``None``, because TOML cannot represent it."""
     if isinstance(value, dict):
         return {key: _without_none(one) for key, one in value.items() if one is not None}
     return [_without_none(one) for one in value] if isinstance(value, list) else value

@@ -15,16 +15,16 @@ class Verdict:
     """The best exchange method against every party alone, for the rows that the run's purpose names.
 
     Attributes:
-        metric: what is compared, as its mean over parties.
-        method: the method whose mean gain on own rows and on everyone's is best, by the same test rows.
-        candidates: how many exchange methods it was chosen from.
+        metric: compared metric, as its mean over parties.
+        method: the method with the best mean gain on local and global test rows, by the same test rows.
+        candidates: number of exchange methods it was chosen from.
         purpose: rows that the run is for: those of ``"everyone"``, otherwise own rows first.
         everyone: gain on everyone's test rows.
-        own: gain on the parties' own rows; ``None`` where these are all rows.
-        losses: gains in log loss, by metric; empty where it is the metric or was not measured.
-        worse: parties that are worse off on own rows.
-        central: with all private rows pooled, if that was run.
-        subject: whose rows all test rows are, in words.
+        own: gain on the parties' local test rows; ``None`` if these are all rows.
+        losses: gains in log loss, by metric; empty if log loss is the metric or was not measured.
+        worse: parties worse off on local test rows.
+        central: result of centralized training; ``None`` if it was not run.
+        subject: owner of all test rows, in words.
         missed: parties without a part in the result, in words; empty if all had one.
     """
 
@@ -73,13 +73,13 @@ class Verdict:
         return any(gain.sign < 0 for gain in lost) or (not self.for_everyone and self.worse.most)
 
     def _sign(self, gain: Gain) -> int:
-        """1 for a gain, -1 for harm, in the mean or because most parties are worse off, 0 for neither."""
+        """1 for a gain, -1 for harm (in the mean or because most parties are worse off), otherwise 0."""
         about_own = self.own is None or gain is self.own
         return -1 if about_own and self.worse.most else gain.sign
 
     @property
     def opening(self) -> str:
-        """The finding in a few words, with the parties that had no part in it."""
+        """The finding in a few words, with the parties without a part in it."""
         return f"{self._found}; {self.missed}" if self.missed else self._found
 
     @property
@@ -160,7 +160,7 @@ class Verdict:
 
     @property
     def per_party(self) -> str:
-        """The parties that are worse off than alone by more than their standard error, by name."""
+        """List the parties worse off than alone by more than their standard error."""
         where = "" if self.own is None else " on own rows"
         metrics = dict.fromkeys((self.metric, *(["log_loss"] if self.losses else [])))
         known = any(error for gain in self._of_own for error in gain.errors.values())

@@ -44,24 +44,24 @@ class Deployment(Protocol):
         """
 
     def go_on_to_the_end(self, folder: Path, context: CommandContext, *, quiet: bool) -> None:
-        """Resume the run in a coordinator's folder and see it to its end.
+        """Resume the run in a coordinator's folder and complete it.
 
         Args:
-            folder: the coordinator's.
+            folder: the coordinator's folder.
             context: records which command resumes the run, if this one is stopped.
-            quiet: report nothing but errors.
+            quiet: report only errors.
         """
 
     def begin_without(
         self, folder: Path, names: Sequence[str], context: CommandContext, *, quiet: bool
     ) -> None:
-        """Begin the run in a coordinator's folder anew as if parties had never been there.
+        """Restart the run in a coordinator's folder without some parties, as if they had never taken part.
 
         Args:
-            folder: the coordinator's.
-            names: of the parties.
+            folder: the coordinator's folder.
+            names: names of the parties to leave out.
             context: records which command resumes the run, if this one is stopped.
-            quiet: report nothing but errors.
+            quiet: report only errors.
         """
 
 

@@ -1,10 +1,10 @@
-"""The folder of a run, simulated or deployed: one form, which report, compare, resume and predict read.
+"""The folder of a run, simulated or deployed: one format for report, compare, resume and predict.
 
 config.json        the format number, the version that wrote it, the kind of run, and the configuration
 ledger.sqlite      rounds, deliveries, metrics (:mod:`consilience.lab.runs.ledger`)
-models/            trained models, where a run has them at hand, and what the parties chose
-public/            public rows by seed, where a party's choice asks which rows are like its own
-state/             parties' checkpoints of a simulated run, while it goes on
+models/            trained models if available to the run, and each party's choice between them
+public/            public rows by seed, if a party's choice depends on their similarity to its rows
+state/             parties' checkpoints of a simulated run until it ends
 lock.sqlite        held by the process that works on the run
 """
 
@@ -58,7 +58,7 @@ class RunSpec(Protocol):
 
     @property
     def methods(self) -> tuple[MethodSpec, ...]:
-        """The methods that are run."""
+        """The methods of the run."""
 
     @property
     def seed_list(self) -> tuple[int, ...]:
@@ -91,7 +91,7 @@ class StoredConfiguration:
     path: Path
 
     def damaged(self, why: object) -> RunFailed:
-        """Make the error for values that are no configuration."""
+        """Make the error for values that do not form a configuration."""
         return _damaged(self.path, why)
 
 
@@ -116,7 +116,10 @@ def store_configuration(folder: Path, kind: RunKind, spec: BaseModel) -> None:
 
 
 def read_configuration(folder: Path) -> StoredConfiguration:
-    """Read the configuration of a run alone; nothing that it names is made or imported.
+    """Read the configuration of a run without making or importing any object named in it.
+
+    Returns:
+        The stored configuration.
 
     Raises:
         InvalidInput: not a run folder.
@@ -214,7 +217,7 @@ def public_file(run: Path, seed: int) -> Path:
 
 
 def file_name(name: str) -> str:
-    """Write a method's or party's name as a file name; what a file system might mind becomes ``%XX``.
+    """Write a method's or party's name as a file name, with ``%XX`` for characters unsafe in file names.
 
     >>> file_name("a/b"), file_name("..")
     ('a%2Fb', '%2E.')
@@ -223,7 +226,7 @@ def file_name(name: str) -> str:
 
 
 def versions() -> dict[str, str]:
-    """List the versions of Python, of consilience, and of what is installed of :data:`PACKAGES`."""
+    """List the versions of Python, of consilience, and of the installed packages among :data:`PACKAGES`."""
     found = {"python": platform.python_version(), "consilience": __version__}
     for package in PACKAGES:
         try:

@@ -1,9 +1,9 @@
-"""Leaving exactly: a certificate that a run was computed again as if a party had never been there.
+"""Exact unlearning of a party: a certificate that a run was computed again without it.
 
-Nothing is subtracted: every round is computed again from the rows of the parties that stay, so that the
-models are those of a run that never had the other. The certificate lists what was computed again, with the
-digest of each round's record and of each model before and after; it holds no path, and needs the run
-before no more, so that it can be deleted.
+The party's contribution is not subtracted from models. Every round is computed again from the rows of the
+remaining parties, so the models equal those of a run in which the party never took part. The certificate
+lists the recomputed rounds and models, with the digest of each round's record and of each model before and
+after. It holds no path and does not depend on the original run, which can then be deleted.
 """
 
 from __future__ import annotations
@@ -87,11 +87,11 @@ def keep_record(run: Path, before: Record) -> None:
 
 
 def certify(run: Path, ledger: Ledger) -> None:
-    """Write the certificate of a run that is done, if it does another one again without some parties.
+    """Write the certificate of a finished run if it repeats another run without some parties.
 
     Args:
         run: the run folder.
-        ledger: of the run.
+        ledger: ledger of the run.
     """
     if not (run / BEFORE).exists():
         return
@@ -123,7 +123,7 @@ def certify(run: Path, ledger: Ledger) -> None:
 
 
 def _digests(run: Path, ledger: Ledger) -> dict[str, Any]:
-    """The parties that have joined a run, and the digests of its configuration, rounds and models."""
+    """The names of the joined parties, and the digests of the run's configuration, rounds and models."""
     joined = "SELECT DISTINCT party FROM deliveries WHERE tasks = 'Join' AND status = 'ok'"
     parties = [party for (party,) in ledger.read(joined)]
     rounds = ledger.read("SELECT method, seed, round FROM rounds ORDER BY 1, 2, 3")
@@ -137,7 +137,7 @@ def _digests(run: Path, ledger: Ledger) -> dict[str, Any]:
 
 
 def _round_digest(ledger: Ledger, method: str, seed: int, round: int) -> str:
-    """The digest of all that is recorded of a round and is the same whenever it is computed again."""
+    """Digest of the reproducible part of a round's record."""
     digest, again = sha256(), asked_once()
     for table, columns in _RECORDED.items():
         within = "within" if table == "deliveries" else "round"
@@ -163,7 +163,7 @@ def _compared(before: Record, after: Record, kind: str) -> list[dict[str, Any]]:
 
 
 def _readable(document: Mapping[str, Any]) -> str:
-    """The certificate for people; names are quoted as JSON, so that none of them makes a line of its own."""
+    """The certificate as text for people; names are quoted as JSON, so that no name can add a line."""
 
     def shown(digest: str | None) -> str:
         return "-" * 16 if digest is None else digest[:16]

@@ -1,7 +1,7 @@
 """The ledger: one SQLite file per run, written round by round, enough to report on and to resume from.
 
-A ledger may be a stranger's. Before anything in it is read it is held against the tables that are written
-here, so that no view or trigger runs; a report opens it to read alone. Its format number is
+A ledger may come from an untrusted source. Before a ledger is read, its schema is compared with the tables of
+this module, so that no view or trigger runs; a report opens the ledger read-only. Its format number is
 SQLite's ``user_version``.
 """
 
@@ -148,7 +148,7 @@ class Ledger:
             ledger.note(versions=versions(), machine=machine(), started=now(), **facts)
 
     def _check(self, size: int) -> None:
-        """Raise ``sqlite3.DatabaseError`` unless it holds tables of ours and nothing else, and is whole."""
+        """Raise ``sqlite3.DatabaseError`` unless the file is whole and holds only tables of this module."""
         steps = iter(range((_STEPS[0] + _STEPS[1] * size) // 10_000))
         self._connection.set_progress_handler(lambda: next(steps, None) is None, 10_000)
         self._connection.execute("PRAGMA trusted_schema = OFF")
@@ -169,7 +169,7 @@ class Ledger:
         self._connection.set_progress_handler(None, 0)
 
     def check_values(self) -> None:
-        """Raise ``RunFailed`` where a column holds what is never written into it."""
+        """Raise ``RunFailed`` if a column holds a value that a run never writes into it."""
         for table in sorted(_TABLES):
             columns = self.read("SELECT name, type FROM pragma_table_info(?)", table)
             for name, declared in columns:
@@ -194,7 +194,7 @@ class Ledger:
             raise self.damaged(error) from error
 
     def damaged(self, why: object) -> RunFailed:
-        """Make the error for a ledger that does not hold what a run writes."""
+        """Make the error for a damaged ledger."""
         return RunFailed(
             f"the ledger is damaged ({why})",
             where=str(self.path),
@@ -203,7 +203,7 @@ class Ledger:
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        """Write all that is written inside together, or nothing of it."""
+        """Run all writes inside the context as one transaction."""
         with self._explained():
             self._connection.execute("BEGIN IMMEDIATE")
             try:
@@ -238,14 +238,14 @@ class Ledger:
         *,
         teacher_accuracy: float | None = None,
     ) -> None:
-        """Record a round that is complete; of a checkpoint its state too, in the place of earlier ones.
+        """Record a complete round; a checkpoint also stores its state, which replaces earlier ones.
 
         Args:
             method: label of the method.
             seed: the seed.
-            done: the round with what was measured after it.
+            done: the round, with the metrics measured after it.
             deliveries: each party's part of each exchange since the round before.
-            teacher_accuracy: share of public rows on which the teacher is right, where that is known.
+            teacher_accuracy: accuracy of the teacher on the public rows, if known.
         """
         state = None
         if done.checkpoint:
@@ -268,14 +268,14 @@ class Ledger:
         deliveries: Iterable[Delivery],
         metrics: Mapping[str, Mapping[str, float]],
     ) -> None:
-        """Record who was asked what and what left whom before a round was complete, and what was measured.
+        """Record the requests to the parties and their replies up to the end of a round, and its metrics.
 
-        A task may be named after a later round: what is trained before round 0 ends is round 1's.
+        A task can carry the number of a later round: training before the end of round 0 belongs to round 1.
 
         Args:
             method: label of the method.
             seed: the seed.
-            round: the round that is complete.
+            round: the completed round.
             deliveries: each party's part of each exchange.
             metrics: party to metric to value, after the round.
         """
@@ -316,7 +316,7 @@ class Ledger:
             self.write("trust", ((method, seed, round, one, str(label), w) for one, w in weights))
 
     def forget_after(self, method: str, seed: int, round: int) -> None:
-        """Delete what a method with a seed recorded after a round: it will be computed again, bit for bit.
+        """Delete the records of a method with a seed after a round; computing them again is bit-identical.
 
         Args:
             method: label of the method.
@@ -332,7 +332,7 @@ class Ledger:
                 )
 
     def forget_states(self, method: str, seed: int) -> None:
-        """Delete a protocol's states: nothing goes back behind the last one, and models are large."""
+        """Delete the states of a protocol, which are large; a run resumes only from the latest state."""
         with self._explained():
             self._connection.execute(
                 "UPDATE rounds SET state = NULL WHERE method = ? AND seed = ?", (method, seed)
@@ -361,7 +361,7 @@ class Ledger:
 
     @property
     def done(self) -> frozenset[tuple[str, int]]:
-        """Methods and seeds that are done."""
+        """Finished methods and seeds."""
         found = self.read("SELECT method, seed FROM method_runs WHERE status = 'done'")
         return frozenset((str(method), int(seed)) for method, seed in found)
 
@@ -369,8 +369,11 @@ class Ledger:
         """Find the last recorded round, and the wall time to its end in seconds; -1 and 0 for none.
 
         Args:
-            method: label of a method; by default any, for a run that has one.
+            method: label of a method; by default any, for a run with a single method.
             seed: the seed of that method.
+
+        Returns:
+            Number of the round, and seconds.
         """
         query = (
             "SELECT coalesce(max(round), -1), coalesce(max(seconds), 0) FROM rounds "

@@ -22,7 +22,7 @@ TRAIN_ROWS = 50_000
 def load_cifar_10() -> Dataset:
     """Colour images, shape ``(3, 32, 32)``, pixels in [0, 1]; ten classes.
 
-    Takes the training batches that the folder has; ``notes`` says how many of the 50,000 rows.
+    Uses the training batches present in the folder; ``notes`` records their number of the 50,000 rows.
     """
     source = _Source(
         "cifar-10",
@@ -53,9 +53,9 @@ def load_cifar_100(*, coarse: bool = False, test_fraction: float = 0.3, seed: in
 
     Args:
         coarse: whether to use the 20 coarse labels.
-        test_fraction: where the folder has only the test file: the share of it that stays for
-            testing; the rest becomes the training rows, as ``notes`` then says.
-        seed: which split, in that case; the same seed gives the same one.
+        test_fraction: share of the test file kept for testing if the folder has no training file; the
+            remaining rows become training rows, which ``notes`` records.
+        seed: seed of that split; the same seed gives the same split.
     """
     source = _Source(
         "cifar-100",

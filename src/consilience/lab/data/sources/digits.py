@@ -39,7 +39,7 @@ def load_digits(*, test_fraction: float = 0.3, seed: int = 0) -> Dataset:
 
 @cache
 def _pixels_and_labels() -> NDArray[Any]:
-    """Pixels 0 … 16 and the digit, from the file in scikit-learn's folder; nothing is imported from there."""
+    """Pixels 0 … 16 and the digit, from the file in scikit-learn's folder, without importing its code."""
     spec = find_spec("sklearn")
     assert spec is not None and spec.origin is not None
     return np.loadtxt(

@@ -100,7 +100,7 @@ def load_heart_disease(
 
 
 def _with_gaps(hospitals: Sequence[str], test_fraction: float, seed: int) -> Dataset:
-    """All rows and columns, read as a table of one's own is."""
+    """All rows and columns, read in the same way as a user's table."""
     lines = {hospital: _lines(*_file(hospital)) for hospital in hospitals}
     group = np.repeat(list(lines), list(map(len, lines.values())))
     cells = np.array([line for found in lines.values() for line in found], dtype=object)

@@ -117,7 +117,7 @@ def _load_four(
 
 
 def _emnist_file(name: str) -> Path:
-    """One of NIST's files; unpacked next to gzip.zip when only that is there."""
+    """Find one of NIST's files, or unpack it from gzip.zip into the archive's folder."""
     plain = name.removesuffix(".gz")
     if found := find("emnist", name, plain, f"gzip/{name}", f"gzip/{plain}"):
         return found

@@ -85,7 +85,7 @@ def load_newsgroups(*, remove: Collection[str] = NEWS_PARTS) -> Dataset:
 
 
 def load_trec(*, fine: bool = False) -> Dataset:
-    """5,452 + 500 questions by the kind of answer they ask for.
+    """5,452 + 500 questions, labelled by the type of their answer.
 
     Args:
         fine: whether to use the 50 fine classes (``"NUM:date"``) and not the 6 coarse ones.

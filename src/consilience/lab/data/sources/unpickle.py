@@ -1,4 +1,4 @@
-"""Reading the pickles that CIFAR is published as, and nothing that a pickle could otherwise do."""
+"""Restricted reader of the pickles in which CIFAR is published; it refuses all other pickle features."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class _Ndarray:
 
 
 def _dtype(kind: str | bytes, *_flags: object) -> np.dtype[Any]:
-    """The type of an array of numbers; objects are not among what a data file needs."""
+    """The type of a numeric array; other types, such as objects, are refused."""
     dtype = np.dtype(kind.decode() if isinstance(kind, bytes) else kind)
     if dtype.kind not in "biuf":
         raise InvalidInput(f"the pickle holds an array of {dtype}, not of numbers")

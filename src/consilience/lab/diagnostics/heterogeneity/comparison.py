@@ -1,9 +1,9 @@
-"""Comparison of parties before training: distances of labels and inputs, beside what chance alone would give.
+"""Comparison of parties before training: distances of labels and inputs, compared with chance.
 
-A distance between finite samples is never 0. Each is therefore computed again, at least 20 times, with all
-rows dealt to the parties at random, every party keeping its size. What then comes out is what chance alone
-gives; ω counts as different from chance if it exceeds all of these, which happens to rows that were dealt
-at random with probability at most 1/(1 + permutations).
+A distance between finite samples is never 0. Each distance is therefore computed again, at least 20 times,
+with all rows dealt to the parties at random and every party keeping its size. These random deals give the
+distances by chance. ω counts as different from chance if it exceeds all of these values; for rows dealt at
+random, this happens with probability at most 1/(1 + permutations).
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ PERMUTATIONS = 20
 
 
 def label_counts(y: Iterable[Any], classes: Sequence[str], *, where: str = "labels") -> Array:
-    """Count a party's rows of each class: all that has to leave a party to compare labels.
+    """Count a party's rows of each class; to compare labels, a party need send only these counts.
 
     Args:
         y: its labels, shape ``(n,)``.
@@ -57,7 +57,7 @@ def label_counts(y: Iterable[Any], classes: Sequence[str], *, where: str = "labe
         shape ``(C,)``, int64.
 
     Raises:
-        InvalidInput: no rows, missing labels, a label that is not among the classes.
+        InvalidInput: no rows, missing labels, a label not among the classes.
 
     >>> label_counts(["ill", "well", "ill"], ["ill", "well"])
     array([2, 1])
@@ -131,17 +131,17 @@ def how_different(
     permutations: int = PERMUTATIONS,
     seed: int = 0,
 ) -> Heterogeneity:
-    """Compare parties whose rows are all at hand, before anything is trained.
+    """Compare parties with all rows available in one place, before anything is trained.
 
     Labels: total variation, exact; for regression the exact Wasserstein-1 distance of the values.
 
     Texts are compared along the principal directions of their hashed words, 30 at most.
 
     Inputs, Wasserstein-1: exact in one dimension and for up to 64 distinct rows, else sliced. Total
-    variation: exact where rows repeat (each distinct one 5 times on average, over all parties). Else it
+    variation: exact if rows repeat (each distinct one 5 times on average, over all parties). Else it
     would be 1 − 1/N between any samples at all, and is computed on 16 cells of the leading principal
     components of the pooled rows (:meth:`Inputs.cells`): merging inputs into cells can only lower it, while
-    finite samples raise it by what the random deals show.
+    finite samples raise it by the amount that the random deals show.
 
     Args:
         parties: name to inputs, shape ``(n_i, …)`` with two axes or more, or texts ``(n_i,)``, and labels,
@@ -149,15 +149,18 @@ def how_different(
         kind: whether the labels are classes or values.
         classes: names of all classes; by default those that occur.
         inputs: whether to compare inputs.
-        equalize: first divide every column by its pooled standard deviation, for tables whose columns have
-            units of their own; else distances are Euclidean in the rows as they are.
+        equalize: first divide every column by its pooled standard deviation, for tables with a different
+            unit in each column; else distances are Euclidean in the rows as they are.
         by_rows: weight parties by their rows, in the mixture and in ω. The paper does not.
-        directions: of a sliced distance.
+        directions: number of directions of a sliced distance.
         permutations: random deals, 20 or more.
-        seed: of directions and random deals.
+        seed: seed of directions and random deals.
+
+    Returns:
+        The distances, with those of the random deals.
 
     Raises:
-        InvalidInput: fewer than two parties, one without rows, other widths, NaN, texts beside numbers,
+        InvalidInput: fewer than two parties, one without rows, other widths, NaN, texts mixed with numbers,
             missing labels, fewer than 20 permutations or 2 directions.
 
     Source:

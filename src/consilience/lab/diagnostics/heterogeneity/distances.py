@@ -1,20 +1,20 @@
 """Distances of each party's distribution from the mixture of all: total variation and Wasserstein-1.
 
-Shen et al. 2022, equations 7, 12, 16, 18 and 19. With N parties that hold the distributions α_i,
+Shen et al. 2022, equations 7, 12, 16, 18 and 19. With N parties, and α_i the distribution of party i,
 
     α    = (1/N) Σ_i α_i                                  the mixture
     ω_TV = (1/N) Σ_i TV(α, α_i),   TV(α, β) = sup_A |α(A) − β(A)| = ½ Σ_x |α(x) − β(x)|
     ω_W1 = (1/N) Σ_i W1(α, α_i),   W1(α, β) = min over couplings of E‖x − y‖
 
-Every function here takes what the parties hold and returns one distance a party; ω is their mean. The paper
-gives every party the same weight, whatever its size; ``by_rows=True`` weights a party, in the mixture and
-in the mean, by its share of all rows, which makes the mixture the pooled rows.
+The functions for several parties take the parties' counts or values and return one distance a party; ω is
+their mean. The paper gives every party the same weight, whatever its size; ``by_rows=True`` weights a
+party, in the mixture and in the mean, by its share of all rows, which makes the mixture the pooled rows.
 
 α_i is the empirical distribution of the party's rows. Distances of samples are never 0, even if all were
-drawn from one distribution; what chance alone gives is computed in
+drawn from one distribution; the distances expected by chance are computed in
 :mod:`consilience.lab.diagnostics.heterogeneity.comparison`.
 
-:func:`line` stands in for ``scipy.stats.wasserstein_distance``, which would sort anew for every party,
+:func:`line` replaces ``scipy.stats.wasserstein_distance``, which would repeat the sort for every party,
 direction and random deal.
 """
 
@@ -47,14 +47,17 @@ def party_weights(sizes: Array, *, by_rows: bool = False) -> Array:
 
 
 def total_variation(p: Array, q: Array) -> float:
-    """The total variation distance of two distributions on the same outcomes, ½ Σ |p − q|, in [0, 1].
+    """Compute the total variation distance of two distributions on the same outcomes, ½ Σ |p − q|.
 
     Args:
         p: probabilities, shape ``(n_outcomes,)``.
         q: probabilities of the other, shape ``(n_outcomes,)``.
 
+    Returns:
+        The distance, in [0, 1].
+
     Raises:
-        InvalidInput: other lengths, negative or no numbers, a sum that is not 1.
+        InvalidInput: other lengths, negative or no numbers, a sum other than 1.
 
     Source:
         Shen et al. 2022, equation 18.
@@ -87,10 +90,10 @@ def total_variation_to_mixture(counts: Array, *, by_rows: bool = False) -> Array
         by_rows: weight parties by their rows.
 
     Returns:
-        TV(α, α_i), shape ``(N,)``, each in [0, 1 − w_i], where w_i is the party's weight.
+        TV(α, α_i), shape ``(N,)``, each in [0, 1 − w_i] with the party's weight w_i.
 
     Raises:
-        InvalidInput: fewer than two parties, a party without rows, numbers that are not counts.
+        InvalidInput: fewer than two parties, a party without rows, invalid counts.
 
     >>> total_variation_to_mixture(np.array([[5, 0], [0, 3]]))
     array([0.5, 0.5])
@@ -105,7 +108,7 @@ def checked_counts(counts: Array) -> Array:
     """A table of counts as int64, shape ``(N, n_outcomes)``.
 
     Raises:
-        InvalidInput: fewer than two parties, a party without rows, numbers that are not counts.
+        InvalidInput: fewer than two parties, a party without rows, invalid counts.
     """
     counts = np.asarray(counts)
     if counts.ndim != 2 or counts.shape[1] == 0:
@@ -147,7 +150,7 @@ def wasserstein_on_a_line(parties: Sequence[Array], *, by_rows: bool = False) ->
         shape ``(N,)``, in the unit of the values.
 
     Raises:
-        InvalidInput: fewer than two parties, a party without rows, values that are not finite numbers.
+        InvalidInput: fewer than two parties, a party without rows, values not finite.
 
     >>> wasserstein_on_a_line([np.array([0.0]), np.array([2.0, 4.0])])
     array([1.5, 1.5])
@@ -214,12 +217,12 @@ def line(values: Array, weights: Array) -> Callable[[Array], Array]:
 def wasserstein_of_atoms(counts: Array, atoms: Array, *, by_rows: bool = False) -> Array:
     """Exact Wasserstein-1 distance between each party and the mixture, on a few distinct rows.
 
-    A linear programme a party, of (rows with too much)·(rows with too little) variables: mass that both
-    distributions have in one place stays where it is, since the cost is a metric.
+    A linear programme a party, of (rows with too much)·(rows with too little) variables: mass common to both
+    distributions at a point stays there, since the cost is a metric.
 
     Args:
         counts: rows of each party at each atom, shape ``(N, n_atoms)``.
-        atoms: where they are, shape ``(n_atoms, d)``.
+        atoms: positions of the atoms, shape ``(n_atoms, d)``.
         by_rows: weight parties by their rows.
 
     Returns:

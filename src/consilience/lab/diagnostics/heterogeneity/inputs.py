@@ -50,12 +50,15 @@ class Inputs:
 
         Args:
             X: inputs of each party, shape ``(n_i, …)``.
-            equalize: divide every column by its pooled standard deviation, for tables whose columns have
-                units of their own.
+            equalize: divide every column by its pooled standard deviation, for tables with a different
+                unit in each column.
+
+        Returns:
+            The checked inputs.
 
         Raises:
-            InvalidInput: texts or other things than real numbers, values that are not finite, no rows,
-                other shapes.
+            InvalidInput: texts or other things than real numbers, values not finite or too large to square,
+                no rows, other shapes.
         """
         parts = tuple(_checked(name, rows) for name, rows in X.items())
         for name, part, rows in zip(X, parts, X.values(), strict=True):
@@ -154,16 +157,18 @@ class Inputs:
         return counts[:, counts.any(axis=0)], components
 
     def rows_apart(self, *, seed: int) -> Array:
-        """Share of each party's rows that have no row of another among their :data:`NEIGHBOURS` nearest.
+        """Compute the share of each party's rows with only its own rows as nearest neighbours.
 
-        Beyond chance, which brings a party with nine tenths of all rows mostly its own: of the share that
-        chance leaves. Of many rows :data:`MOST` a party are looked at, among as many of each.
+        The number of neighbours is :data:`NEIGHBOURS`. The share is corrected for chance, because a party
+        with most of all rows has mostly its own rows as neighbours: (share − chance) / (1 − chance), at
+        least 0. If there are more than :data:`MOST` rows a party on average, the same fraction of every
+        party's rows is sampled.
 
         Args:
-            seed: of the rows that are looked at.
+            seed: seed of the sampled rows.
 
         Returns:
-            shape ``(N,)``; about 0 for parties that were dealt at random, 1 for those that nobody is near.
+            shape ``(N,)``; about 0 for parties with randomly dealt rows, 1 for parties far from all others.
         """
         rng = stream(seed, "coordinator", 0, "neighbours")
         # Parties keep their shares: of all the same part is looked at.
@@ -271,7 +276,7 @@ def check_two_parties(parties: Sequence[str], where: str) -> None:
 
     Args:
         parties: their names.
-        where: the thing that is compared, for the error.
+        where: the subject of the comparison, for the error.
     """
     if len(parties) < 2:
         raise InvalidInput(

@@ -1,4 +1,4 @@
-"""Results of a comparison of parties: distances, the same by chance, and what they amount to in words."""
+"""Results of a comparison of parties: distances, distances by chance, and their interpretation in words."""
 
 from __future__ import annotations
 
@@ -32,15 +32,15 @@ class Distance:
         measure: ``"TV"``, total variation, in [0, 1], or ``"W1"``, Wasserstein-1, in units of the pooled
             spread.
         method: the computation, in words: exact, sliced, or a lower bound.
-        names: of the parties, sorted.
+        names: names of the parties, sorted.
         parties: the distance of each, shape ``(N,)``.
-        errors: their standard errors over directions, shape ``(N,)``; 0 where nothing was sampled.
-        weights: of the parties in the mixture and in ω, shape ``(N,)``.
-        standard_error: of ω, over directions.
+        errors: their standard errors over directions, shape ``(N,)``; 0 without sampling.
+        weights: weights of the parties in the mixture and in ω, shape ``(N,)``.
+        standard_error: standard error of ω, over directions.
         chance: the distances with rows dealt at random, shape ``(permutations, N)``.
         unit: the pooled spread: distance times unit is in the units of the rows. 1 for total variation.
-        bound: true where the method can only hide differences, so that it is a lower bound apart from
-            what chance adds.
+        bound: whether the method can only hide differences, which makes it a lower bound apart from the
+            contribution of chance.
     """
 
     of: Literal["labels", "values", "inputs"]
@@ -155,18 +155,18 @@ class Heterogeneity:
 
     Attributes:
         parties: their names, sorted.
-        rows: of each party.
+        rows: number of rows of each party.
         classes: the classes in their order; ``None`` for regression.
         counts: rows of each party and class, shape ``(N, C)``; ``None`` for regression.
         labels: total variation of the labels, or Wasserstein-1 of the values of a regression.
-        inputs_w1: ω_W1 of the inputs; ``None`` where they were not compared.
-        inputs_tv: ω_TV of the inputs, exact or a lower bound; ``None`` where they were not compared.
+        inputs_w1: ω_W1 of the inputs; ``None`` if they were not compared.
+        inputs_tv: ω_TV of the inputs, exact or a lower bound; ``None`` if they were not compared.
         apart: share of each party's rows without a row of another nearby, shape ``(N,)``
             (:meth:`~consilience.lab.diagnostics.heterogeneity.inputs.Inputs.rows_apart`); ``None`` as above.
-        by_rows: true if larger parties weigh more, in the mixture and in the mean; the paper weights all
-            alike.
+        by_rows: true if larger parties weigh more, in the mixture and in the mean; the paper uses equal
+            weights.
         equalized: true if every column was divided by its pooled standard deviation.
-        seed: of random deals and directions.
+        seed: seed of random deals and directions.
     """
 
     parties: tuple[str, ...]
@@ -183,7 +183,7 @@ class Heterogeneity:
 
     @property
     def distances(self) -> tuple[Distance, ...]:
-        """All distances that were computed."""
+        """All computed distances."""
         return tuple(d for d in (self.labels, self.inputs_w1, self.inputs_tv) if d is not None)
 
     @property
@@ -197,7 +197,7 @@ class Heterogeneity:
 
     @property
     def warning(self) -> str:
-        """Warning that exchange may cost parties their own rows; empty where inputs are much alike."""
+        """Warning that exchange may cost parties accuracy on their own rows; empty if no party is at risk."""
         shares = {} if self.apart is None else dict(zip(self.parties, self.apart, strict=True))
         risky = [party for party, share in shares.items() if share > OWN_ROWS_AT_RISK]
         if not risky:
