@@ -1,12 +1,12 @@
-"""History of a party: a digest of all that its answers depend on and that a coordinator chose.
+"""History of a party: a digest of the coordinator's inputs that determine its answers.
 
     h_0      of a join: SHA-256 of the agreement, which names the public rows, the seed and the classes, and
              of the columns of these rows
     h_(i+1)  SHA-256 of h_i and of the next task that changes the model or the memory
 
-Two parties of one history were asked the same in the same order since they joined. It is saved with the state
-and restored with it, so that it describes the model as it is. Nothing of the party's own enters: no rows,
-name, limits or secret. Secure sums compare their parties' histories
+Two parties have the same history if they received the same tasks in the same order since they joined. The
+history is saved and restored with the state, and therefore always describes the current model. It contains no
+data of the party: no rows, name, limits or secret. Secure sums compare the histories of their parties
 (:mod:`consilience.privacy.secure_aggregation.secure_sum`).
 """
 
@@ -20,15 +20,15 @@ from consilience.core.messages.schema import Agreement, Public
 from consilience.core.messages.wire import encode
 
 _DIGESTS: WeakKeyDictionary[object, bytes] = WeakKeyDictionary()
-"""Digests of tasks: parties of one process are asked with the same objects."""
+"""Digests of tasks; parties in one process receive the same task objects."""
 
 
 class TaskHistory:
     """History of a party since it joined.
 
     Args:
-        agreement: the agreement that it joined.
-        public: the public rows that it holds.
+        agreement: agreement of the federation.
+        public: public rows of the party.
 
     Attributes:
         digest: SHA-256 in hexadecimal digits.
@@ -53,5 +53,5 @@ class TaskHistory:
         self.digest = digest
 
     def forget(self) -> None:
-        """Take a history that no other party has, because it is not known what answers depend on."""
+        """Replace the history by a random one, because it no longer describes the inputs of the answers."""
         self.digest = secrets.token_hex(32)

@@ -1,4 +1,4 @@
-"""Public rows that count more for a party without labels: only where that is seen to serve its own rows."""
+"""Importance weights of public rows for a party without labels, used only if they improve its own loss."""
 
 from __future__ import annotations
 
@@ -19,17 +19,21 @@ def weights_that_serve(
     weights: Array,
     rng: Callable[[str], np.random.Generator],
 ) -> Array | None:
-    """Return weights of public rows, or ``None`` where equal ones are as good.
+    """Return importance weights of public rows, or ``None`` if equal weights are as good.
 
-    Weights make few rows of many, which costs more than it brings where a model fits all rows anyway. So half
-    of the rows are predicted by models trained on the other half, with the weights and without, and held
-    against the teacher, each row by its weight: the weights have to be better by half a standard error.
+    Weights reduce the effective number of rows, which hurts a model that fits all rows well anyway. Two-fold
+    cross-validation therefore compares models trained with and without the weights. It computes the loss
+    against the teacher on the held-out half, weighted by the importance weights. The weights must lower this
+    loss by half a standard error.
 
     Args:
         make: makes an untrained model.
         lesson: public rows and their teacher.
-        weights: of the rows, shape ``(n,)``.
-        rng: random numbers for a purpose.
+        weights: importance weights of the rows, shape ``(n,)``.
+        rng: makes random numbers for a named purpose.
+
+    Returns:
+        The weights, shape ``(n,)``; ``None`` if equal weights are as good or a model cannot be fitted.
 
     Source:
         Sugiyama, Krauledat & Müller 2007, "Covariate shift adaptation by importance weighted cross

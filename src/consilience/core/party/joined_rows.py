@@ -1,4 +1,4 @@
-"""Rows of a party in the federation that it has joined: read, coded and split."""
+"""Rows of a party after it joined a federation: read, coded and split."""
 
 from __future__ import annotations
 
@@ -18,21 +18,22 @@ CodedRows = tuple[Array, Array]
 @prints_no_rows
 @dataclass(frozen=True)
 class JoinedRows:
-    """Rows of a party in the federation that it has joined.
+    """Rows of a party after it joined a federation.
 
     Attributes:
         party: name of the party.
         agreement: agreement of the federation.
         public: the public rows.
-        used: private rows with their targets, without those that are left out of training.
-        train: private rows that are trained on.
-        held_out: calibration rows; there may be none.
-        whole: inputs of all private rows; which are left out depends on other rows.
-        left_out: number of private rows that are left out because they are public rows too.
-        train_rows: number of private rows to train on, with those that are left out: the number without them
-            would tell who they are.
-        held_out_y: for an outcome, what the targets of the calibration rows were coded from.
-        secret: bytes that the random streams of the party are mixed with.
+        used: private rows with their targets, without the excluded rows.
+        train: private training rows with their targets.
+        held_out: calibration rows with their targets; may be empty.
+        whole: inputs of all private rows, including excluded ones. Which rows are excluded depends on the
+            other rows.
+        left_out: number of private rows excluded because they are also public rows.
+        train_rows: number of private training rows before any row is excluded. The number after exclusion
+            would reveal how many rows are also public.
+        held_out_y: uncoded targets of the calibration rows, for an outcome; ``None`` without one.
+        secret: bytes mixed into the random streams of the party.
     """
 
     party: str

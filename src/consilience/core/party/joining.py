@@ -1,4 +1,4 @@
-"""Checks of an agreement against what a party holds, before the party joins."""
+"""Checks of an agreement against the data and the model of a party, before the party joins."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from consilience.core.party.own_rows import OwnRows
 from consilience.core.validation.memory import check_memory
 
 _EXAMPLES = 100
-"""Public rows that a learner may look at to say whether it can use their like."""
+"""Largest number of rows that a learner checks before it accepts the data."""
 
 
 @dataclass(frozen=True)
 class Joining:
-    """A party that is about to join.
+    """A party before it joins a federation.
 
     Attributes:
         party: name of the party.
-        agreement: the agreement.
+        agreement: agreement of the federation.
         rows: private rows of the party.
-        frozen: whether its model is never trained.
-        sent: whether the coordinator may send it public rows.
-        discreet: whether it has a budget of privacy, so that nothing is refused because of its rows.
+        frozen: whether the model is never trained.
+        sent: whether the coordinator may send public rows to the party.
+        discreet: whether the party has a privacy budget, so that no check fails because of private rows.
     """
 
     party: str
@@ -77,7 +77,7 @@ class Joining:
         return f"party {self.party!r}"
 
     def _agreed_public(self, public: Public | None) -> Public:
-        """Return the public rows if they are those that were agreed on."""
+        """Return the public rows if they match the agreement; else raise ``InvalidInput``."""
         if self.sent and (public is None or public.key != self.agreement.public):
             raise InvalidInput(
                 "it does not hold the public rows agreed on",

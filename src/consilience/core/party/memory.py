@@ -1,4 +1,4 @@
-"""Memory of a party: arrays that it keeps from round to round, for itself or a protocol."""
+"""Memory of a party: arrays kept from round to round, for the party or for a protocol."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Memory:
         self._arrays = dict(arrays)
 
     def keep(self, **arrays: Array) -> None:
-        """Keep arrays beside the others."""
+        """Add arrays to the memory; an array replaces an earlier one of the same name."""
         self._arrays |= arrays
 
     def drop(self, name: str) -> None:

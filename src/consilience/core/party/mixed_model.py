@@ -1,15 +1,15 @@
-"""A party's two models as one: the model trained alone and the taught one, mixed row by row.
+"""Mixture of a party's local model and its distilled model, with a weight for each row.
 
     prediction(x) = g(x) (own alone(x) + (1 − own) here(x)) + (1 − g(x)) taught(x)
     g(x) = min(1, r(x) / reach)
 
-r(x) says how near x is to the party's own rows: the density ratio of these to the public ones
-(:class:`OwnRegion`), times what the taught model says for a class that the party has rows of and against one
-that it lacks (:func:`class_odds`). So the model trained alone counts where own rows lie, and the taught one
-elsewhere. here(x) is what the taught model says of an own row: a class that the party has no rows of counts
-``rare`` times as much, and all are scaled to sum to 1 (Bayes' rule for another prior, Saerens et al. 2002,
-"Adjusting the outputs of a classifier to new a priori probabilities", equation 4). ``own``, ``reach`` and
-``rare`` are a party's own choice (:mod:`consilience.core.party.personalizer`).
+r(x) measures how near x is to the party's own rows. It is the density ratio of own rows to public rows
+(:class:`OwnRegion`), times the odds that the distilled model gives to the classes of the party against the
+classes without own rows (:func:`class_odds`). The local model therefore dominates near own rows, and the
+distilled model elsewhere. here(x) is the prediction of the distilled model, corrected for own rows: the
+probability of a class without own rows is multiplied by ``rare``, and all are scaled to sum to 1 (Bayes' rule
+for another prior, Saerens et al. 2002, "Adjusting the outputs of a classifier to new a priori probabilities",
+equation 4). Each party chooses ``own``, ``reach`` and ``rare`` (:mod:`consilience.core.party.personalizer`).
 """
 
 from __future__ import annotations
@@ -28,33 +28,33 @@ from consilience.core.validation.arrays import Array, same_view
 from consilience.core.validation.numbers import check_number
 
 LEAST = 1e-3
-"""Least probability that odds are taken of, and least ratio: a fit says no more of how far away a row is."""
+"""Lower bound of the two sums in class odds, and of density ratios; a fit cannot resolve smaller ones."""
 
 RIDGE = 1.0
-"""Of the density ratio."""
+"""Ridge of the density ratio."""
 
 FOLDS = 10
-"""Parts of own rows whose ratios are computed from the other parts."""
+"""Number of folds of own rows; the ratio at the rows of a fold is computed from the other folds."""
 
 
 @dataclass(frozen=True)
 class Choice:
-    """Weights by which a party mixes its two models, and the losses that they were chosen by.
+    """Weights of a party's mixture of two models, and the losses of the candidates on calibration rows.
 
     Attributes:
-        own: weight of the model trained alone where own rows lie, in [0, 1].
-        reach: nearness r below which that weight falls; with 0 it is the same everywhere.
-        familiar: share of own rows of each class, as a part of its share among everyone's, 1 at most; empty
-            where the party lacks none, and classes say nothing of what is its own.
-        rare: part of the probability of a class without own rows that the taught model keeps where own rows
-            lie, in (0, 1].
-        least: least ratio of a row, beside gaps: a fit to few own rows says no more of how far away one is.
-        round: round after which it was chosen.
-        alpha: weight of own rows in the refit; ``None`` where the model was not refitted on own rows.
-        rows: number of calibration rows that it was judged by.
-        counted: mean weight of the model trained alone on these.
-        losses: mean losses on these of the model trained alone, of the taught one, corrected, and of the
-            mixture, in nats or squared units; empty where there are no calibration rows.
+        own: weight of the local model near own rows, in [0, 1].
+        reach: nearness r below which this weight decreases; 0 applies it everywhere.
+        familiar: share of each class among own rows, divided by its share among all parties' rows, at most 1;
+            empty if no class is scarce, so that classes do not affect the nearness.
+        rare: factor for the probability of a class without own rows in the distilled model near own rows, in
+            (0, 1].
+        least: lower bound of positive density ratios; a fit to few own rows cannot resolve smaller ones.
+        round: round of the choice.
+        alpha: weight of own rows in the refit; ``None`` if the model was not refitted on own rows.
+        rows: number of calibration rows in the comparison.
+        counted: mean weight of the local model on these rows.
+        losses: mean losses on these rows of the local model, the corrected distilled model and the mixture,
+            in nats or squared units; empty without calibration rows.
 
     Raises:
         InvalidInput: a weight or a loss out of range.
@@ -84,11 +84,14 @@ class Choice:
             raise InvalidInput(f"{len(self.losses)} losses, expected 3 or none", where="choice")
 
     def near(self, ratios: Array, taught: Array) -> Array:
-        """Compute g of rows, shape ``(n,)``.
+        """Compute g of rows.
 
         Args:
             ratios: density ratios of the rows, shape ``(n,)``.
-            taught: predictions of the taught model, shape ``(n, n_outputs)``.
+            taught: predictions of the distilled model, shape ``(n, n_outputs)``.
+
+        Returns:
+            Shape ``(n,)``, in [0, 1].
         """
         if not self.reach:
             return np.ones(len(ratios))
@@ -96,12 +99,15 @@ class Choice:
         return np.asarray(np.minimum(told * class_odds(taught, self.familiar) / self.reach, 1.0))
 
     def mixed(self, alone: Array, taught: Array, ratios: Array) -> Array:
-        """Mix two models' predictions.
+        """Mix the predictions of the two models.
 
         Args:
-            alone: of the model trained alone, shape ``(n, n_outputs)``.
-            taught: of the taught one.
+            alone: predictions of the local model, shape ``(n, n_outputs)``.
+            taught: predictions of the distilled model, shape ``(n, n_outputs)``.
             ratios: density ratios of the rows, shape ``(n,)``.
+
+        Returns:
+            Shape ``(n, n_outputs)``.
         """
         near, here = self.near(ratios, taught)[:, None], self.corrected(taught)
         return np.asarray(near * (self.own * alone + (1 - self.own) * here) + (1 - near) * taught)
@@ -145,7 +151,7 @@ class Choice:
         return bool(self.losses) and self.losses[1] > self.losses[0]
 
     def __str__(self) -> str:
-        """Say the choice in one line."""
+        """Describe the choice in one line."""
         if not self.own:
             words = "the taught model everywhere"
         elif not self.reach:
@@ -166,13 +172,14 @@ class Choice:
 
 
 class OwnRegion:
-    """The region where a party's own rows lie: their density ratio to the public rows, at any row.
+    """Density ratio of a party's own rows to the public rows, at any row.
 
-    It is made of own rows: whoever has it and the public rows learns where they lie.
+    The ratio is fitted to own rows: together with the public rows, it reveals where they lie.
 
     Args:
-        space: the space in which rows are compared.
-        coefficients: of the ratio (:class:`~consilience.core.numerics.density.PublicRatio`), one a landmark.
+        space: space in which rows are compared.
+        coefficients: coefficients of the ratio (:class:`~consilience.core.numerics.density.PublicRatio`), one
+            for each landmark.
     """
 
     def __init__(self, space: SharedSpace, coefficients: Array) -> None:
@@ -192,7 +199,7 @@ class OwnRegion:
         return cls(space, found[:, 0])
 
     def __call__(self, X: Array) -> Array:
-        """Compute the ratio at rows, shape ``(n,)``; kept for the last rows that were asked about."""
+        """Compute the ratio at rows, shape ``(n,)``; the result for the latest rows is cached."""
         if not len(X):
             return np.zeros(0)
         if self._last is None or not same_view(self._last[0], X):
@@ -202,9 +209,10 @@ class OwnRegion:
         return self._last[1]
 
     def among_themselves(self, rows: Array) -> Array:
-        """Compute the ratio at the rows that the region was made of, each without its own part of them.
+        """Compute the ratio at the rows of the region by cross-fitting over :data:`FOLDS` folds.
 
-        A row raises the ratio where it lies; at a row that it has not seen the ratio is lower.
+        A fit gives a higher ratio at its own rows than at other rows. The ratio of each row is therefore
+        computed from the other folds.
 
         Args:
             rows: own training rows, shape ``(n, ...)``.
@@ -221,25 +229,25 @@ class OwnRegion:
         return _told(found)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Leave out what can be computed again."""
+        """Return the state without the cached result."""
         return {**self.__dict__, "_last": None}
 
 
 def _told(found: Array) -> Array:
-    """Ratios as a fit can tell them."""
+    """Clip ratios below at :data:`LEAST`."""
     return np.asarray(np.maximum(found, LEAST))
 
 
 class MixedModel(Model):
-    """A party's model after it was taught: the model trained alone and the taught one, mixed as it chose.
+    """A party's model after distillation: the mixture of its local model and its distilled model.
 
     Args:
-        learner: the taught model's.
-        classes: column order of its outputs, empty for regression.
-        alone: learner of the model trained alone.
-        choices: what was chosen after each round; the last counts.
-        region: where own rows lie; ``None`` where no choice can ask for it.
-        outcome: what the classes are bins of; ``None`` where they are classes.
+        learner: learner of the distilled model.
+        classes: class names in column order; empty for regression.
+        alone: learner of the local model.
+        choices: choices after each round; predictions use the last.
+        region: density ratio of own rows; ``None`` if the last choice does not use it or none can be fitted.
+        outcome: coding of the classes as bins of an outcome; ``None`` for ordinary classes and values.
     """
 
     alone: Model
@@ -275,13 +283,14 @@ class MixedModel(Model):
 
 
 def class_odds(taught: Array, familiar: Sequence[float]) -> Array:
-    """Weigh the classes that a party has rows of against those that it lacks, as the taught model sees rows.
+    """Compute the odds of a party's own classes against the classes that the party lacks.
 
     ``sum_y f_y t_y / sum_y (1 − f_y) t_y``, both sums 0.001 at least.
 
     Args:
-        taught: probabilities t of the taught model, shape ``(n, n_classes)``.
-        familiar: f, how far each class is the party's own, shape ``(n_classes,)``; empty for odds of 1.
+        taught: probabilities t of the distilled model, shape ``(n, n_classes)``.
+        familiar: share f of each class among own rows relative to all rows, shape ``(n_classes,)``; empty for
+            odds of 1.
 
     Returns:
         Shape ``(n,)``.

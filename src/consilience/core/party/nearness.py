@@ -1,12 +1,14 @@
-"""Nearness of rows to one another: public rows that are copies or a crowd, and own rows among them.
+"""Distances between rows, to detect copied or crowded public rows, and public rows among private rows.
 
-Whoever chooses the public rows can ask about a person: by copies of a record with others close around it, or
-by the record itself among honest ones. Copies and crowds show in how near public rows lie to one another,
-beside how near a party's own do. Own rows that are public rows too can be left out of all that is computed:
-then what is said of them is the same whether they were there or not.
+A coordinator that chooses the public rows can use them to test whether a person is in a party's data. It can
+send copies of a record with other rows close around it, or the record alone among honest rows. Copies and
+crowds are detected by the distances between public rows, compared with the distances between the party's own
+rows. Own rows among the public rows can be excluded from all computation. The results are then the same
+whether the party holds these rows or not.
 
-Distances are between columns in the party's own standard deviations, or between texts' counts of words of
-length 1. Every bound is a share of what is usual among the party's own rows, so that no scale matters.
+Columns are measured in standard deviations of the party's own rows. Texts are compared by word counts of
+length 1. Every bound is relative to the usual distance among the party's own rows, so the scale of the data
+does not matter.
 """
 
 from __future__ import annotations
@@ -25,17 +27,20 @@ from consilience.core.messages.schema import Public
 from consilience.core.validation.arrays import Array
 
 COPY, CROWD = 1 / 3, 1 / 2
-"""Of the usual distance to the nearest row, up to which two rows are one and its copy; of the usual distance
-to half of the rows, below which a row lies in a crowd."""
+"""Largest distance of a row to its copy, as a part of the usual distance to the nearest row; and distance to
+half of the rows below which a row lies in a crowd, as a part of the usual one."""
 MOST = 1 / 2
-"""How many public rows may be copies or lie in a crowd, of those that would not be as a matter of course."""
+"""Largest share of copied or crowded public rows, among the rows that would not be so by chance."""
 
 CHANCE = 0.02
-"""Own rows that may be taken for copies of public ones by chance, about: copies are nearer where more would.
-Where more would have the very same numbers, as in tables of a few columns, none are copies."""
+"""Approximate number of own rows mistaken for copies of public rows by chance.
+
+If many own rows have public rows nearby, a copy must be nearer. If rows often have identical numbers by
+chance, as in tables of a few columns, no row is a copy.
+"""
 
 _LOW = 0.05
-"""The share of own rows by which is judged how fast rows become fewer with the distance."""
+"""Quantile of the own nearest distances from which, with the median, the decrease of near rows is fitted."""
 
 _ROWS, _NUMBERS = 1_000, 1 << 24
 """Rows, and numbers in them, that distances are taken of at a time."""
@@ -72,9 +77,17 @@ class Nearness:
         )
 
     def among(self, rows: Array, public: Array) -> NDArray[np.bool_]:
-        """Mark the rows of a party that are public rows too, or as good as; shape ``(n,)``.
+        """Mark the rows of a party that nearly or exactly equal a public row.
 
-        None of those with a twin among the own rows, and none at all where chance would bring many together.
+        A row with an identical copy among the own rows is not marked. No row is marked if rows often have
+        identical numbers by chance.
+
+        Args:
+            rows: rows of the party, shape ``(n, ...)``.
+            public: inputs of the public rows, shape ``(n_public, ...)``.
+
+        Returns:
+            Shape ``(n,)``, bool.
         """
         same = np.zeros(len(rows), dtype=bool)
         if self._alike * len(public) > CHANCE or len(self._own) < 2:
@@ -90,10 +103,10 @@ class Nearness:
         return same
 
     def _copy(self, count: int) -> float:
-        """The distance up to which an own row is taken for a copy of one of so many public ones.
+        """Compute the largest distance at which an own row is a copy of one of ``count`` public rows.
 
-        Own rows that have another within a distance are about as many as a power of it, which is no higher
-        than the number of columns.
+        The number of own rows with a neighbour within a distance grows about as a power of this distance. The
+        power is at most the number of columns.
         """
         _, usual = self._nearest(self._own)
         low, half = np.quantile(usual, [_LOW, 0.5])
@@ -104,7 +117,7 @@ class Nearness:
         return float(min(COPY * half, half * (2 * rare) ** (1 / power)))
 
     def _nearest(self, rows: Array) -> tuple[Array, Array]:
-        """Distances of some rows to the nearest other one, and to the nearest that is not the same."""
+        """Compute the distances of sampled rows to their nearest other row and nearest different row."""
         drawn = _drawn(rows)
         placed, found, other = self._placed(rows[drawn]), [], []
         for part in _parts(rows):
@@ -135,12 +148,12 @@ class Nearness:
 
 
 class PublicComparison:
-    """Comparison of a party's rows with public ones, computed once, as it takes longer than a small round.
+    """Comparison of a party's rows with public rows, cached because it takes longer than a small round.
 
     Args:
-        private: the private inputs, shape ``(n, ...)``.
-        tests: the test inputs, shape ``(n_tests, ...)``; there may be none.
-        schema: of a table, whose rows are compared as it encodes them; ``None`` for other rows.
+        private: private inputs, shape ``(n, ...)``.
+        tests: test inputs, shape ``(n_tests, ...)``; may be empty.
+        schema: schema of a table, which encodes the rows before the comparison; ``None`` for other rows.
     """
 
     def __init__(self, private: Array, tests: Array, schema: Schema | None = None) -> None:
@@ -152,7 +165,7 @@ class PublicComparison:
         """Results for the latest public rows, in bits, by what they are of and digests of all rows."""
 
     def recall(self, found: Mapping[str, Array]) -> None:
-        """Take results that were computed before; those that are there already stay."""
+        """Restore earlier results; present results take precedence."""
         self.found = dict(found) | self.found
 
     def crowded(self, public: Public) -> bool:
@@ -164,11 +177,11 @@ class PublicComparison:
         return bool(self._once("crowded", public, 1, compute)[0])
 
     def private_among(self, public: Public) -> NDArray[np.bool_]:
-        """Mark the private rows that are public rows too (:meth:`Nearness.among`)."""
+        """Mark the private rows that equal a public row, shape ``(n,)``, bool (:meth:`Nearness.among`)."""
         return self._among("private", self._private, public)
 
     def tests_among(self, public: Public) -> NDArray[np.bool_]:
-        """Mark the test rows that are public rows too (:meth:`Nearness.among`)."""
+        """Mark the test rows that equal a public row, shape ``(n_tests,)``, bool (:meth:`Nearness.among`)."""
         return self._among("tests", self._tests, public)
 
     def _among(self, name: str, rows: Array, public: Public) -> NDArray[np.bool_]:
@@ -183,7 +196,7 @@ class PublicComparison:
         count: int,
         compute: Callable[[Nearness], NDArray[np.bool_]],
     ) -> NDArray[np.bool_]:
-        """The result of this name that is there already, or of a computation; shape ``(count,)``."""
+        """Return the cached result of a name, computed on the first call; shape ``(count,)``, bool."""
         rows = f"{public.key} {self._digest}"
         if (key := f"{name} {rows}") not in self.found:
             kept = {other: bits for other, bits in self.found.items() if other.endswith(rows)}
@@ -200,7 +213,7 @@ class PublicComparison:
 
 
 def _drawn(rows: Array) -> NDArray[np.int64]:
-    """Indices of the rows to look at; of many, those that their contents draw, which nobody can foresee."""
+    """Sample row indices for distances, seeded by the rows' contents, so the sample cannot be predicted."""
     step = next(_parts(rows)).stop
     if len(rows) <= step:
         return np.arange(len(rows))
@@ -243,5 +256,5 @@ def _distances(a: Any, b: Any) -> Array:
 
 
 def _most(found: float, usual: float) -> bool:
-    """Return true if more than :data:`MOST` of the rows are found that are not as a matter of course."""
+    """Return true if more than :data:`MOST` of the rows are found, after subtracting the usual share."""
     return bool(found - usual > MOST * (1 - usual))

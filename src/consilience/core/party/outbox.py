@@ -1,7 +1,7 @@
-"""The stages that every reply of a party passes on its way out, and the state of features at a party.
+"""Stages that process every reply of a party before it is sent, and the state of features at a party.
 
-Neither a coordinator nor a task can go around a stage: :func:`consilience.core.tasks.outgoing.answer` runs
-every task through the party's :class:`Outbox`. Noise and budgets of privacy are such a stage.
+Coordinators and tasks cannot bypass a stage: :func:`consilience.core.tasks.outgoing.answer` runs every task
+through the party's :class:`Outbox`. Noise and privacy budgets are stages.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from typing import Any, Protocol
 
 
 class OutgoingStage:
-    """Base class of stages; a subclass overrides the methods that it needs."""
+    """Base class of stages; the default methods pass every task and reply unchanged."""
 
     @property
     def discreet(self) -> bool:
-        """Whether texts of errors stay at the party, and no decision that others see depends on its rows."""
+        """Whether error texts stay at the party, and visible decisions do not depend on its rows."""
         return False
 
     def before(self, party: Any, tasks: Sequence[Any]) -> None:
@@ -45,11 +45,11 @@ class OutgoingStage:
         return run()
 
     def note(self, kind: str, question: Sequence[str]) -> None:
-        """Count a question to private rows that has no privacy cost.
+        """Count a question about private rows without a privacy cost.
 
         Args:
-            kind: of the question.
-            question: the question.
+            kind: kind of the question.
+            question: parts of the question, which identify it.
         """
 
 

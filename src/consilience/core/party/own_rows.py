@@ -38,8 +38,10 @@ from consilience.core.validation.labels import (
 from consilience.core.validation.tables import RowSource, is_table, table_reader
 
 MOST_SHARED = 0.25
-"""Largest share of a party's own rows that may be left out because they are public rows too. A coordinator
-that could have all others left out would ask about those that remain."""
+"""Largest share of a party's own rows that may be excluded because they are also public rows.
+
+A coordinator that could exclude all but a few rows would learn about these.
+"""
 
 
 class OwnRows:
@@ -47,27 +49,27 @@ class OwnRows:
 
     Args:
         party: name of the party.
-        X: as of :class:`.Party`.
-        y: as of :class:`.Party`.
-        test: as of :class:`.Party`.
-        calibration: as of :class:`.Party`.
+        X: private inputs, as for :class:`.Party`.
+        y: private labels or values, as for :class:`.Party`.
+        test: test rows, as for :class:`.Party`.
+        calibration: share of held-out calibration rows, as for :class:`.Party`.
         learner: the untrained learner.
-        outcome: as of :class:`.Party`.
+        outcome: coding of the targets, as for :class:`.Party`.
 
     Attributes:
         X: private inputs, shape ``(n, ...)``, read by the public rows' columns once there are public rows.
-        y: labels or values of the first ``len(y)`` private rows; empty if there are none.
+        y: labels or values of the private rows; empty if there are none.
         test: test inputs and labels; ``None`` if there are none.
         own: weights of the test rows as own rows, shape ``(n_test,)``.
         kind: ``"classification"`` or ``"regression"``.
         outcome: coding of the targets; ``None`` for classes and values.
-        labelled: whether there are labels. A party without, whose model is trained, learns only.
-        declared: names of the classes that the party declares; empty if they are read from the rows.
+        labelled: whether there are labels. A party with a trainable model but without labels is only taught.
+        declared: class names declared by the party; empty if they are read from the rows.
         target_names: names of the targets of a regression, if they are a table of several columns.
-        table: the rows as they came, if their columns have names.
+        table: source of the rows, if their columns have names.
         schema: columns of the rows, if they have names or gaps.
         notes: remarks on the table.
-        index: index of a pandas table of private rows, by which values for each row are held against it.
+        index: index of a pandas table of private rows, for the alignment of values given for each row.
         comparison: comparison of the rows with public ones; its findings are part of the party's state.
     """
 
@@ -136,7 +138,7 @@ class OwnRows:
         )
 
     def _private(self, X: Any, y: Any) -> tuple[Array, Array]:
-        """Check private inputs and targets; empty arrays stand for those that are missing."""
+        """Check private inputs and targets; missing ones become empty arrays."""
         if y is not None:
             return self._checked(X, y, "private data")
         inputs = (
@@ -150,7 +152,7 @@ class OwnRows:
         return checked_rows(X, y, self.kind, self._aliases, where=where, outcome=self.outcome)
 
     def _check_labels(self, y: Any) -> None:
-        """Raise ``InvalidInput`` if nothing can be learned from the outcomes, or an alias is for no label."""
+        """Raise ``InvalidInput`` if the outcomes cannot be learned from, or if an alias matches no label."""
         where = f"{self._where}, private data"
         if self.outcome is not None:
             if self.labelled:
@@ -164,7 +166,7 @@ class OwnRows:
 
     @property
     def classes(self) -> tuple[str, ...]:
-        """Names of the classes: declared, in the private data, or known to a model that is never trained."""
+        """Names of the classes: the declared classes, else those of the private data and of a fixed model."""
         return class_order(self.declared) or self._classes_held
 
     @property
@@ -188,7 +190,7 @@ class OwnRows:
 
     @property
     def targets(self) -> int:
-        """Number of values that the model predicts; 0 for classes, and if only other parties know it."""
+        """Number of values that the model predicts; 0 for classes, and for a trained model without labels."""
         if self.kind == "classification":
             return 0
         if self._fixed is not None:
@@ -213,15 +215,18 @@ class OwnRows:
         return columns | {label: columns[name] for label, name in both if name in columns}
 
     def coded(self, y: Array, known: Array, agreement: Agreement) -> Array:
-        """Code targets as rows of outputs, shape ``(n, n_outputs)``: one-hot in the agreed order, or values.
+        """Code targets as rows of outputs: one-hot in the agreed class order, or values.
 
         Args:
-            y: labels or values of rows.
-            known: for an outcome, the targets from which what is not known of ``y`` is estimated.
-            agreement: the agreement.
+            y: class names, shape ``(n,)``, values ``(n, n_targets)``, or targets of an outcome.
+            known: for an outcome, the targets from which unknown parts of ``y`` are estimated.
+            agreement: agreement of the federation.
+
+        Returns:
+            Shape ``(n, n_outputs)``.
 
         Raises:
-            InvalidInput: a label that was not agreed on.
+            InvalidInput: a label is missing from the agreed classes.
         """
         if self.outcome is not None:
             empty = np.zeros((0, agreement.outputs))
@@ -270,7 +275,11 @@ class OwnRows:
         """Describe one input: ``"text"``, or its shape, for a table with a digest of the columns.
 
         Args:
-            secret: enters the digest, so that nobody between sites can guess the values of a table from it.
+            secret: enters the digest of columns with categories or gaps, so that others cannot guess values
+                of the table from it.
+
+        Returns:
+            The description; ``"any"`` for a party without private rows.
         """
         if not len(self.X):
             return "any"
@@ -302,15 +311,16 @@ class OwnRows:
 
         Args:
             public: the public rows.
-            discreet: whether the party has a budget of privacy. Then only the form of its rows is compared,
-                because whether their scale fits is an answer about rows.
-            redact: leave private values out of errors.
+            discreet: whether the party has a privacy budget. The check then compares only the form of the
+                rows, because a check of their scale would reveal information about them.
+            redact: remove private values from errors.
 
         Returns:
             The public rows, without columns that the party lacks.
 
         Raises:
-            InvalidInput: they have other columns, or do not look alike.
+            InvalidInput: the public rows have other columns, or their values differ too much from the private
+                rows.
         """
         before = self.schema
         if len(public) and public.schema is not None and self.table is not None:
@@ -354,11 +364,14 @@ class OwnRows:
         return public
 
     def private_apart(self, public: Public, *, discreet: bool) -> NDArray[np.bool_]:
-        """Mark the private rows that are no public rows too, shape ``(n,)``.
+        """Mark the private rows that differ from every public row, shape ``(n,)``.
 
         Args:
             public: the public rows.
-            discreet: whether the party has a budget of privacy, and refuses nothing because of its rows.
+            discreet: whether the party has a privacy budget; the size of the overlap then raises no error.
+
+        Returns:
+            Shape ``(n,)``, bool.
 
         Raises:
             InvalidInput: too many private rows are public rows too.
@@ -375,7 +388,14 @@ class OwnRows:
         return apart
 
     def tests_apart(self, public: Public) -> tuple[Array, Array, Array]:
-        """Select the test rows that are no public rows too: inputs, labels and weights as own rows.
+        """Select the test rows that differ from every public row.
+
+        Args:
+            public: the public rows.
+
+        Returns:
+            Their inputs, shape ``(n, ...)``, their labels or values, and their weights as own rows, shape
+            ``(n,)``.
 
         Raises:
             InvalidInput: all of them are public rows.
@@ -397,7 +417,7 @@ def _check_like(
         public: the public rows.
         schema: their columns; ``None`` for rows without names and gaps.
         where: the party, for the error.
-        discreet: leave what the private rows hold out of the error.
+        discreet: remove private values from the error.
     """
     names = list[str]()
     if schema is not None and X.shape[1:] == public.shape[1:] and X.dtype.kind not in "UO":

@@ -1,4 +1,4 @@
-"""A party: private data, a model, and the rules of their owner. Nothing here leaves by itself."""
+"""A party: its private data, its model and the rules of its owner; this module sends no data."""
 
 from __future__ import annotations
 
@@ -32,41 +32,44 @@ from consilience.core.validation.arrays import read_only, same_rows
 from consilience.core.validation.numbers import check_choice, check_number
 
 _LOOKED_AT = 200
-"""Test rows that are looked for among the public rows, at most."""
+"""Largest number of test rows that are compared with the public rows."""
 
 
 class Party:
-    """One participant: private rows, a model of any kind, and optionally its own test rows.
+    """One participant: private rows, a model of any kind, and optionally local test rows.
 
-    A party without ``y`` *learns only*: it sends nothing, keeps no model alone, and is taught on the public
-    rows. Those near its own unlabelled rows count more, if that serves these (:mod:`.importance`). A party
-    whose model is :class:`~.FixedLearner` answers and is never taught; it needs no rows.
+    A party without ``y`` *learns only*: it sends no predictions, keeps no local model, and is taught on the
+    public rows. Public rows near its own unlabelled rows get a larger weight, if this lowers its estimated
+    loss (:mod:`.importance`). A party with a :class:`~.FixedLearner` answers and is never taught; it needs no
+    private rows.
 
     Args:
-        name: unique within the federation; results are ordered by it.
-        model: anything :func:`consilience.core.learners.as_learner` takes. It is copied, never changed.
-        X: private inputs, shape ``(n, ...)``, or ``(n,)`` strings for text; or a table (pandas, or any
-            with ``__arrow_c_stream__``), which is read by the names, kinds and categories of the public rows'
-            columns (:class:`consilience.tables.PrivateTable` sets how); ``None`` for none.
-        y: private labels, shape ``(n,)``, or values ``(n,)`` or ``(n, n_targets)``; ``None`` for none.
-        test: ``(X_test, y_test)`` that only evaluation sees: its own rows, or everyone's. A third item holds
-            weights of the test rows as own rows, shape ``(n_test,)``, 0 or more; by default 1 for rows of
-            the classes in ``y`` and 0 for others, in regression 1 for all.
-        calibration: share of the private rows in [0, 1) that is never trained on; densities and early
-            stopping use it (Kovalchuk et al. 2026 take 0.2).
-        purpose: rows that its predictions are for, if a teacher teaches it: ``"own"`` mixes the model
-            trained alone with the taught one so that its own rows are not worse off, ``"everyone"`` for all
-            parties' rows; ``"taught"`` takes the taught model as it is, and keeps no other.
-        outcome: coding of the targets. :class:`.Classes` declares classes or gives aliases for labels;
-            other outcomes are neither classes nor numbers, such as survival, and are the same at all parties:
-            the model is then one of classes, and ``y`` holds what the outcome reads.
-        rules: what the party accepts, and what it tells of its rows.
+        name: name, unique within the federation; results are ordered by it.
+        model: any model accepted by :func:`consilience.core.learners.as_learner`. The party trains a copy and
+            never changes the original.
+        X: private inputs, shape ``(n, ...)``, or ``(n,)`` strings for text; or a table (pandas, or any object
+            with ``__arrow_c_stream__``), read by the names, kinds and categories of the public rows' columns
+            (:class:`consilience.tables.PrivateTable` sets the details); ``None`` for no rows.
+        y: private labels, shape ``(n,)``, or values ``(n,)`` or ``(n, n_targets)``; ``None`` for no labels.
+        test: ``(X_test, y_test)``, used only for evaluation: a local or a global test set. A third item holds
+            weights of the test rows as own rows, shape ``(n_test,)``, 0 or more; the default is 1 for rows of
+            the classes in ``y`` and 0 for others, and 1 for all in regression.
+        calibration: share of the private rows held out from training, in [0, 1); density estimates and early
+            stopping use them (Kovalchuk et al. 2026 use 0.2).
+        purpose: target population of the predictions after distillation. ``"own"`` mixes the local model with
+            the distilled model so that the party's own rows do not lose accuracy; ``"everyone"`` mixes them
+            for the rows of all parties; ``"taught"`` uses the distilled model and keeps no local model.
+        outcome: coding of the targets. :class:`.Classes` declares classes or gives aliases for labels. Other
+            outcomes, such as survival, must be the same at all parties; they use a classifier, and ``y``
+            holds the input of the outcome.
+        rules: rules on the data that the party accepts and releases; ``None`` uses the defaults of
+            :class:`.PartyRules`.
 
     Attributes:
         rows: private rows and test rows.
         rules: rules of the party.
-        outbox: stages that every reply passes; neither joining nor restoring changes them.
-        public: public rows that the party holds; ``None`` for none.
+        outbox: stages that process every reply; joining and restoring do not change them.
+        public: public rows at the party; ``None`` before there are any.
 
     Raises:
         InvalidInput: no rows, lengths that differ, NaN, labels of mixed type.
@@ -128,11 +131,11 @@ class Party:
     # --- what its owner sets ----------------------------------------------------------------------
 
     def keep_to(self, rules: PartyRules) -> None:
-        """Keep to other rules from the next join on."""
+        """Replace the rules of the party from the next join on."""
         self.rules = rules
 
     def hold_public(self, public: Public | None) -> None:
-        """Hold public rows, which count once they are agreed on; ``None`` for none."""
+        """Set the public rows, which are used once the parties agree on them; ``None`` removes them."""
         self.public = public
 
     def keep_states_in(self, home: Path) -> None:
@@ -146,20 +149,27 @@ class Party:
             self._trainer.use_private_training(training)
 
     def keep_answers(self, file: Path) -> None:
-        """Keep the answers of a model that is never trained in a file, and read those that are there."""
+        """Cache the answers of a fixed model in a file, and load the answers already stored there.
+
+        Args:
+            file: the file. The call has no effect for a trained model.
+        """
         if isinstance(self.prototype, FixedLearner):
             self.prototype.keep_answers(file)
 
     def bound_answers(self, most: int) -> None:
-        """Bound the number of rows that a model that is never trained is asked about in all."""
+        """Limit the total number of rows that a fixed model answers; trained models have no such limit."""
         if isinstance(self.prototype, FixedLearner):
             self.prototype.bound_answers(most)
 
     def feature(self, name: str) -> Any:
-        """Give the state of a feature at this party, made when it is first asked for.
+        """Return the state of a feature at this party, made on the first call.
 
         Args:
-            name: of the entry point of ``consilience.party_features`` that makes it.
+            name: name of the entry point in ``consilience.party_features``.
+
+        Returns:
+            The state of the feature.
         """
         if name not in self.features:
             self.features[name] = registered_object(state.FEATURES, name)(self)
@@ -206,10 +216,10 @@ class Party:
         self.hold_public(public)
 
     def read_public(self, public: Public) -> None:
-        """Hold public rows of the owner's choice, and read the private rows by their columns.
+        """Set public rows chosen by the owner, and read the private rows by their columns.
 
         Raises:
-            InvalidInput: they have other columns, or do not look alike.
+            InvalidInput: they have other columns, or their values differ too much from the private rows.
         """
         self.hold_public(self._read_by(public))
 
@@ -219,7 +229,7 @@ class Party:
         return self.rows.read_by(public, discreet=discreet, redact=redact)
 
     def _read_by_checked(self, public: Public) -> Public:
-        """Read the private rows like :meth:`_read_by`, and refuse sent rows that are crowded together."""
+        """Read the private rows like :meth:`_read_by`; refuse copied or crowded rows of the coordinator."""
         public = self._read_by(public)
         if len(public) and self.rules.public.sent and self.rows.comparison.crowded(public):
             raise InvalidInput(
@@ -229,7 +239,7 @@ class Party:
         return public
 
     def _apart(self, public: Public) -> Any:
-        """Mark the private rows that may be trained on beside these public rows."""
+        """Mark the private rows to train on, given these public rows; shape ``(n,)``, bool."""
         if self.rules.public.overlap:
             return np.ones(len(self.rows.X), dtype=bool)
         return self.rows.private_apart(public, discreet=self.outbox.discreet)
@@ -252,11 +262,11 @@ class Party:
         """Join a federation with an untrained model.
 
         Args:
-            agreement: the agreement.
+            agreement: agreement of the federation.
 
         Returns:
-            Notes; a party whose rows must not overlap with the public ones has none, because they would tell
-            how many rows it leaves out.
+            Notes; empty if the party excludes private rows among the public ones, because a note could reveal
+            their number.
 
         Raises:
             InvalidInput: the public data are not the agreed ones or do not look like the private ones,
@@ -362,9 +372,9 @@ class Party:
 
         Returns:
             Number of test rows, and the metrics of :mod:`consilience.core.metrics.metrics`, over all test
-            rows and, with the suffix ``_own``, over own rows; none for a party that learns only and has not
-            been taught yet. Without ``overlap`` the metrics leave out test rows that are public rows. The
-            number counts them, because the difference would reveal how many there are.
+            rows and, with the suffix ``_own``, over own rows. The metrics are empty for a party that learns
+            only and was not taught yet. Without ``overlap``, the metrics exclude test rows among the public
+            rows. The number includes them, because the difference would reveal their number.
 
         Raises:
             InvalidInput: there are no test rows, or all are public rows.
@@ -432,9 +442,9 @@ class Party:
 
         Args:
             folder: the folder.
-            before: folder of the state before, whose files are shared if they hold the same.
-            keeps_model: whether the model is that of the state before, so that it need not be written.
-            checkpoint: whether it is a checkpoint of a run, which some features stay out of.
+            before: folder of the previous state; files with equal content are shared with it.
+            keeps_model: whether the model equals that of the previous state, which is then shared too.
+            checkpoint: whether the state is a checkpoint of a run, which excludes some features.
         """
         files = state.feature_files(self.features, checkpoint=checkpoint)
         found = self.rows.comparison.found
@@ -443,7 +453,12 @@ class Party:
         )
 
     def read_state(self, folder: Path) -> None:
-        """Load the state of a folder; the party has joined. What features have released since stays.
+        """Load the state of a folder; the party must have joined.
+
+        Later releases of the features, such as privacy releases, stay recorded.
+
+        Args:
+            folder: the folder of the state.
 
         Raises:
             RunFailed: the state has another format, or is damaged.
@@ -456,7 +471,7 @@ class Party:
 
         Args:
             folder: folder of the state.
-            only: whether to forget what they have released since.
+            only: whether to discard the releases that the features made after the state was written.
 
         Raises:
             RunFailed: a file is damaged.

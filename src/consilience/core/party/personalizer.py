@@ -1,11 +1,12 @@
-"""A party's choice of how much its model trained alone counts beside the taught one.
+"""A party's choice of the weights of its local model and its distilled model.
 
-It is made by own rows alone, and nothing of it leaves the party. For own rows the model trained alone counts
-as far as they lie, and less of it only where the calibration rows, which neither model was trained on, show
-that its own rows gain. A party without rows of some class knows more: hardly one of its rows to come is of
-that class. There the taught model is corrected for it, and takes part from the start. For everyone's rows the
-choice is by calibration rows and by the public rows, as the teacher labels them. The two models are mixed by
-:class:`~consilience.core.party.mixed_model.MixedModel`.
+Each party chooses locally, and sends none of the choice. For the purpose ``"own"``, the local model dominates
+near own rows. It gets less weight only if the calibration rows, which are held out from the training of both
+models, show that the predictions for own rows improve. A party without rows of some class has more
+information: its future rows are unlikely to be of that class. The distilled model is then corrected for this
+prior, and takes part from the start. For the purpose ``"everyone"``, the choice minimises the loss on the
+calibration rows and on the public rows with the teacher's labels.
+:class:`~consilience.core.party.mixed_model.MixedModel` mixes the two models.
 """
 
 from __future__ import annotations
@@ -30,45 +31,59 @@ from consilience.core.validation.labels import Kind
 from consilience.core.validation.printing import prints_no_rows
 
 Purpose = Literal["own", "everyone", "taught"]
-"""Rows that a party's predictions are for: its own, everyone's, or the taught model whatever it is for."""
+"""Target of a party's predictions: own rows, all parties' rows, or the unmixed distilled model."""
 
 WEIGHTS = (0.5, 0.25)
-"""Further weights of the model trained alone where own rows lie. Not 0 for own rows: with a quarter no row
-costs more than ln 4 nats over the model trained alone, so that rows too rare for a few calibration rows to
-hold any do little harm."""
+"""Further candidate weights of the local model near own rows.
+
+The smallest is 0.25 and not 0: the log loss of a row then exceeds that of the local model by at most ln 4
+nats. Rows too rare to appear among a few calibration rows therefore do little harm.
+"""
 
 EVIDENCE = 0.5
-"""Standard errors by which calibration rows must favour a mixture. One that is in truth worse by as much as a
-standard error of the difference seems so by a chance of 7 %, by two of them 0.6 %; one that is in truth as
-good does so more often, and harms nobody."""
+"""Number of standard errors by which calibration rows must favour a mixture.
+
+A mixture whose true loss is one standard error of the difference higher passes with a probability of 7 %; at
+two standard errors, 0.6 %. A mixture with an equal true loss passes more often, without harm.
+"""
 
 BEGUN = 0.75
-"""Weight of the model trained alone that a party without rows of some class starts from: corrected for that,
-the taught model is seldom the worse of the two on own rows."""
+"""Initial weight of the local model at a party without rows of some class.
+
+After the correction for the missing class, the distilled model is seldom the worse of the two on own rows.
+"""
 
 RARE = 0.05
-"""Part of the probability of a class without own rows that the taught model keeps where own rows lie."""
+"""Factor for the probability of a class without own rows in the distilled model near own rows."""
 
 MARGIN = 0.25
-"""Own rows to come are taken to lie as far as this part of the least nearness of those that are there."""
+"""Part of the least nearness of the present own rows at which future own rows are expected."""
 
 QUANTILES = (0.1, 0.5)
-"""Quantiles of the nearness of own rows that are tried as reach for everyone's rows, who may ask for more."""
+"""Quantiles of the nearness of own rows that are tried as reach for the purpose ``"everyone"``."""
 
 SCARCE = 0.5
-"""A class of which a party has fewer rows than such a part of what it would have as one among all."""
+"""A class is scarce if its share among own rows is below this part of its share among all rows."""
 
 NOBODY = 0.02
-"""A class of which a teacher sees less than such a part of an equal share is nobody's, and no party lacks it;
-rules that smooth leave it some."""
+"""A class is absent from the federation below this part of an equal share of the teacher's probability.
+
+No party lacks an absent class. The threshold is above 0, because smoothing rules give such a class a small
+probability.
+"""
 
 STILL = 0.05
-"""Probability, in the mean over public rows, that a teacher may move before a model that starts anew on every
-fit is fitted to it again; of values so many standard deviations, as a root mean square."""
+"""Change of the teacher up to which a refitted model is kept.
+
+For classes it is the mean change of probability over the public rows; for values the root mean square change
+in standard deviations.
+"""
 
 ALPHAS = (0.5, 0.8)
-"""Weights of own rows in a refit that are tried where the one that is asked for costs own rows, the second if
-the first serves them better."""
+"""Larger refit weights of own rows, tried if the requested weight increases the loss on own rows.
+
+The second is tried only if the first lowers the loss.
+"""
 
 
 @prints_no_rows
@@ -88,10 +103,10 @@ class Lesson:
 
 
 class Chooser:
-    """The half of a party that keeps the model trained alone and chooses between it and the taught one.
+    """Part of a party that keeps the local model and chooses its mixture with the distilled model.
 
     Args:
-        purpose: rows that the choice is for, ``"own"`` or ``"everyone"``.
+        purpose: target of the predictions, ``"own"`` or ``"everyone"``.
         scores: own rows and public rows, and the space in which they are compared.
     """
 
@@ -115,14 +130,14 @@ class Chooser:
 
     @cached_property
     def region(self) -> OwnRegion | None:
-        """Region of own rows; ``None`` where public rows say nothing of what lies near what."""
+        """Density ratio of own rows; ``None`` if it cannot be fitted, as with equal public rows."""
         try:
             return OwnRegion.of(self._scores.space, self._train[0])
         except InvalidInput:
             return None
 
     def _ratios(self, X: Array) -> Array:
-        """Compute the density ratios of rows, shape ``(n,)``; 0 where there is no region, or no row."""
+        """Compute the density ratios of rows, shape ``(n,)``; 0 without a region."""
         return np.zeros(len(X)) if self.region is None or not len(X) else self.region(X)
 
     @cached_property
@@ -144,25 +159,25 @@ class Chooser:
         return self._said[1]
 
     def _most(self) -> float:
-        """The largest weight of the model trained alone.
+        """Compute the largest weight of the local model.
 
-        For values 1. A classifier gives classes that it was never shown no probability, and a mixture with
-        none of the taught model would have an infinite log loss on everyone's rows. By Laplace's rule of
-        succession, after n own rows of which none was beyond its own voice, the next one is with a chance of
-        1 / (n + 2): that share is the taught model's. It costs own rows less than so many nats, far below
-        the standard error of a mean of n losses.
+        For regression it is 1. A classifier gives no probability to classes absent from its training rows. A
+        mixture with none of the distilled model could then have an infinite log loss on other parties' rows.
+        Laplace's rule of succession gives the probability that the next row is of an unseen kind, after n own
+        rows without one: 1 / (n + 2). The distilled model gets at least this weight. The cost on own rows is
+        about as many nats, far below the standard error of a mean of n losses.
         """
         if self._kind == "regression":
             return 1.0
         return 1 - 1 / (len(self._train[0]) + len(self._held_out[0]) + 2)
 
     def _candidates(self, lesson: Lesson, taught: Learner, held_out: Array) -> list[Choice]:
-        """Choices that are tried: first the model trained alone as far as own rows lie.
+        """List the candidate choices; the first is the default of :func:`surely_best`.
 
         Args:
-            lesson: what was taught.
-            taught: the taught model.
-            held_out: its predictions on the calibration rows.
+            lesson: public rows and teacher of the round.
+            taught: the distilled model.
+            held_out: its predictions on the calibration rows, shape ``(n, n_outputs)``.
         """
         familiar, reaches, most = self._familiar(lesson), [0.0], self._most()
         lacks = self.purpose == "own" and 0.0 in familiar
@@ -183,9 +198,10 @@ class Chooser:
         return mixed if self.purpose == "own" else [*mixed, Choice(0.0, 0.0)]
 
     def _familiar(self, lesson: Lesson) -> tuple[float, ...]:
-        """Share of own rows of each class, as a part of everyone's share; empty where none is scarce.
+        """Compute each class's share among own rows, relative to all rows; empty if no class is scarce.
 
-        Bins of an outcome are no classes: that one is empty does not say whose a row is.
+        Regression and bins of an outcome give an empty result: an empty bin does not indicate whether a row
+        belongs to the party.
         """
         if self._kind == "regression" or self._outcome is not None:
             return ()
@@ -199,16 +215,16 @@ class Chooser:
     def choose(
         self, taught: Learner, lesson: Lesson, *, alpha: float | None, share: float
     ) -> tuple[Choice, Array]:
-        """Choose how the taught model is mixed with the one trained alone.
+        """Choose the mixture of the distilled model with the local model.
 
         Args:
-            taught: the taught model.
-            lesson: what it was taught.
-            alpha: weight of own rows that it was refitted with, for the record.
-            share: weight of own rows among everyone's, for the purpose ``"everyone"``.
+            taught: the distilled model.
+            lesson: public rows and teacher of the round.
+            alpha: weight of own rows in the refit, for the record; ``None`` without a weighted refit.
+            share: weight of own rows in the loss for the purpose ``"everyone"``.
 
         Returns:
-            The choice, and its loss on each calibration row.
+            The choice, and its loss on each calibration row, shape ``(n,)``.
         """
         X, targets = self._held_out
         theirs = taught.predict(X) if len(X) else targets
@@ -269,18 +285,18 @@ class Chooser:
         return np.stack([self._row_losses(one, *told) for one in said], axis=1)
 
     def _row_losses(self, outputs: Array, targets: Array, y: Array | None) -> Array:
-        """Losses of rows; of several values as if all varied alike among own rows."""
+        """Compute losses of rows, shape ``(n,)``; several values are scaled by their spread in own rows."""
         if self._outcome is not None:
             return self._outcome.row_losses(outputs, targets, y)
         return row_losses(outputs, targets, self._kind, self._train[1])
 
 
 def stands_still(before: Array, now: Array, kind: Kind) -> bool:
-    """Tell whether a teacher is much as an earlier one, by :data:`STILL`.
+    """Return true if a teacher has changed little since an earlier one, by :data:`STILL`.
 
     Args:
         before: the earlier teacher, shape ``(n_public, n_outputs)``.
-        now: the teacher.
+        now: the present teacher, of the same shape; with another shape the result is false.
         kind: ``"classification"`` or ``"regression"``.
     """
     if before.shape != now.shape:
@@ -297,17 +313,18 @@ def wrong(outputs: Array, targets: Array) -> int:
 
 
 def surely_best(losses: Array, others: Array) -> int:
-    """Pick the choice of the lowest mean loss among those that surely serve own rows.
+    """Pick the candidate of the lowest mean loss among those that reliably improve predictions for own rows.
 
-    The first one does by itself; another one if its losses are surely lower than those it is held against.
+    The first candidate always qualifies. Another one qualifies if its losses pass the test of
+    :func:`surely_lower` against its reference.
 
     Args:
-        losses: on the calibration rows, shape ``(n, n_candidates)``.
-        others: losses that each is held against, of the same shape: those of the model trained alone; those
-            of the first choice for one that leaves this model more.
+        losses: losses on the calibration rows, shape ``(n, n_candidates)``.
+        others: losses of each candidate's reference, of the same shape: those of the local model, or those of
+            the first candidate if this one gives the local model more weight.
 
     Returns:
-        Position of the choice.
+        Position of the candidate.
     """
     pairs = zip(losses.T[1:], others.T[1:], strict=True)
     sure = [True, *(surely_lower(mine, theirs) for mine, theirs in pairs)]
@@ -315,13 +332,16 @@ def surely_best(losses: Array, others: Array) -> int:
 
 
 def surely_lower(losses: Array, others: Array) -> bool:
-    """Tell whether losses are lower than others by :data:`EVIDENCE` standard errors of the difference.
+    """Test whether losses are lower than others by :data:`EVIDENCE` standard errors of the difference.
 
-    With few rows the quantile is that of Student's t; one row shows nothing.
+    The threshold is a quantile of Student's t distribution. The test fails for fewer than two rows.
 
     Args:
-        losses: one number a calibration row, shape ``(n,)``.
-        others: the same of another model.
+        losses: losses of one model, one per calibration row, shape ``(n,)``.
+        others: losses of the other model on the same rows, shape ``(n,)``.
+
+    Returns:
+        True if the losses are reliably lower.
     """
     gains, n = others - losses, len(losses)
     if n < 2:

@@ -1,7 +1,8 @@
-"""Scores of each public row beside predictions: whether a party knows rows like this one.
+"""Scores of each public row in addition to predictions: how similar a party's own rows are to it.
 
-Log-densities come from the model's logits, anew in every round; the others from inputs alone, and are
-computed once. Inputs are compared in one space, made of the public rows, which parties in one process share.
+Log-densities are computed from the model's logits in every round. The other scores depend on inputs and
+labels alone, and are computed once. Rows are compared in one space, made of the public rows, which parties in
+one process share.
 """
 
 from __future__ import annotations
@@ -21,10 +22,10 @@ from consilience.core.party.shared_space import SharedSpace, once, shared_space
 from consilience.core.validation.arrays import Array
 
 _RIDGE = 0.3
-"""Of the density ratio that weighs public rows."""
+"""Ridge of the density ratio for importance weights of public rows."""
 
 COMPARED_SETS = "coarse ratios"
-"""Kind of question by which sets of public rows are counted that own rows were compared with."""
+"""Kind of question under which the outbox counts the public sets that own rows were compared with."""
 
 
 class Scores:
@@ -43,17 +44,20 @@ class Scores:
     def log_density(
         self, logits: Callable[[Array], Array], public: Array
     ) -> tuple[Array, tuple[str, ...]]:
-        """Compute how typical each public row's logits are, shape ``(n_public,)``, and notes for the ledger.
+        """Compute the log-density of each public row's logits, and notes for the ledger.
 
         The density (:class:`~.class_gaussians.ClassGaussians`) is fitted to the logits of the calibration
-        rows. Where a class has fewer than two of these, its component has no width of its
-        own, and the density is fitted to the training rows instead, whose logits are surer than they
-        should be. A party that gives no exact density ratios refuses this, because the features of a row
-        that is the only one of its class can be computed from such a density and the logits.
+        rows. If a class has fewer than two of these, its component has no width, and the density is fitted to
+        the training rows instead. Their logits are overconfident. A party that gives no exact density ratios
+        refuses this fallback, because such a density and the logits can reveal the features of the only row
+        of a class.
 
         Args:
-            logits: inputs to the model's logits.
-            public: those of the public rows, shape ``(n_public, n_classes)``.
+            logits: maps inputs to the model's logits.
+            public: logits of the public rows, shape ``(n_public, n_classes)``.
+
+        Returns:
+            Log-densities, shape ``(n_public,)``, and the notes.
 
         Raises:
             InvalidInput: a class has fewer than two calibration rows, and the party gives no exact ratios.
@@ -79,16 +83,19 @@ class Scores:
         return density.log_density(public), notes
 
     def selection(self, quantile: float, reference: str) -> tuple[Array, tuple[str, ...]]:
-        """Select public rows as likely as the party's own: ``(n_public,)``, and notes for the ledger.
+        """Select public rows as likely as the party's own rows, and give notes for the ledger.
 
-        The density ratio is fitted to the training rows, and its threshold is set by the calibration
-        rows; where there are none, by the training rows, which seem likelier than others of their kind.
-        Compared with the public rows, each half of them is judged by a space and a density of the other: a
-        ratio is smaller, and directions are longer, at rows that they were made of.
+        The density ratio is fitted to the training rows. The calibration rows set its threshold. Without
+        calibration rows the training rows set it, although they look more likely than other rows of their
+        kind. If the reference is ``"public"``, each half of the public rows is judged by a space and a
+        density of the other half. Rows used in the fit would have smaller ratios and longer directions.
 
         Args:
             quantile: as in :func:`~consilience.core.numerics.density.selection`.
-            reference: as there.
+            reference: as in :func:`~consilience.core.numerics.density.selection`.
+
+        Returns:
+            Mark of the selected rows, shape ``(n_public,)``, bool, and the notes.
         """
         held_out = self.rows.held_out[0]
         notes: tuple[str, ...] = ()
@@ -115,14 +122,15 @@ class Scores:
         return once(self._computed, f"selection {quantile!r} {reference}", computed), notes
 
     def density_ratios(self, ridge: float, *, calibration: bool = False) -> Array:
-        """Compute how much denser private rows of each class lie than public ones, at each public row.
+        """Compute the density of private rows of each class relative to public rows, at each public row.
 
-        Of the rows that are trained on, as if all were: a teacher that knows the labels of the calibration
-        rows would look better on these than on others.
+        The ratio is estimated from the training rows and scaled to the number of all private rows.
+        Calibration rows are excluded, because a teacher that uses their labels would perform better on them
+        than on other rows.
 
         Args:
-            ridge: of :class:`~consilience.core.numerics.density.PublicRatio`, above 0.
-            calibration: of the rows held out alone.
+            ridge: ridge of :class:`~consilience.core.numerics.density.PublicRatio`, above 0.
+            calibration: use the calibration rows instead, without scaling; the default is false.
 
         Returns:
             Shape ``(n_public, n_classes)``.
@@ -146,12 +154,15 @@ class Scores:
         return once(self._computed, f"density ratios {ridge!r} {calibration}", computed)
 
     def input_ratios(self, ridge: float) -> Array:
-        """Compute how much denser private rows lie than public ones, at each public row: ``(n_public,)``.
+        """Compute the density of private rows relative to public rows, at each public row.
 
-        Of the rows that are trained on, as if all were.
+        The ratio is estimated from the training rows and scaled to the number of all private rows.
 
         Args:
-            ridge: of :class:`~consilience.core.numerics.density.PublicRatio`, above 0.
+            ridge: ridge of :class:`~consilience.core.numerics.density.PublicRatio`, above 0.
+
+        Returns:
+            Shape ``(n_public,)``.
 
         Raises:
             InvalidInput: no two public rows differ.
@@ -165,14 +176,15 @@ class Scores:
         return once(self._computed, f"input ratios {ridge!r}", computed)
 
     def importance(self) -> Array | None:
-        """Weigh public rows by own rows, labelled or not: ``2 r / (r + 1)``, shape ``(n_public,)``.
+        """Weight public rows by their similarity to own rows, labelled or not: ``2 r / (r + 1)``.
 
-        r is the density of own rows over that of the public ones; a weight is below 2. Trained with these
-        weights, a model serves rows that lie half like the public ones and half like its own, whatever the
-        labels of its own are.
+        r is the density of own rows over that of the public rows. Each weight is below 2. Training with these
+        weights focuses a model on the region where own rows and public rows both lie. The weights use no
+        labels.
 
         Returns:
-            ``None`` where there are no own rows, or public rows say nothing of what lies near what.
+            Shape ``(n_public,)``; ``None`` if there are no own rows, or if no ratio can be fitted because all
+            public rows are equal.
 
         Source:
             Yamada et al. 2013, "Relative density-ratio estimation for robust distribution comparison",
@@ -214,13 +226,15 @@ class Scores:
         return once(self._computed, "calibration sums", computed), ()
 
     def coarse_ratios(self) -> tuple[Array, tuple[str, ...]]:
-        """Compute density ratios by round counts near few public rows (:func:`.density.coarse_ratios`).
+        """Compute quantised density ratios from rounded counts near a few public rows.
 
-        Of all rows, so that they depend on no seed: a coordinator that begins anew with another one is told
-        nothing new. Calibration rows count among them, and judge what comes of it a little too well.
+        The ratios (:func:`~consilience.core.numerics.coarse_ratios.coarse_ratios`) use all rows and a fixed
+        seed. A coordinator that restarts with another seed therefore gains no new information. Because
+        calibration rows are included, an evaluation on them is slightly too favourable.
 
         Returns:
-            Shape ``(n_public, n_classes)``; and what the rows were asked, for the party's outbox to count.
+            Ratios, shape ``(n_public, n_classes)``, and the parts that identify the question, for the count
+            of the party's outbox.
 
         Raises:
             InvalidInput: the party does regression, or no two public rows differ.
@@ -237,18 +251,18 @@ class Scores:
 
     @property
     def _share(self) -> float:
-        """Number of private rows that each row that is trained on stands for."""
+        """Ratio of the number of used private rows to the number of training rows."""
         return len(self.rows.used[0]) / len(self.rows.train[0])
 
     def _check_classes(self) -> None:
-        """Raise ``InvalidInput`` where there are no classes to compare by."""
+        """Raise ``InvalidInput`` for a regression, which has no classes to compare."""
         if self.rows.agreement.kind == "regression":
             raise InvalidInput(
                 "density ratios are of classes, it has none", where=f"party {self.rows.party!r}"
             )
 
     def once(self, question: str, compute: Callable[[], Array]) -> Array:
-        """Compute the answer to a question that depends on data alone, or give it again."""
+        """Return the cached answer to a question about the data, computed on the first call."""
         return once(self._computed, question, compute)
 
     @property
@@ -258,7 +272,7 @@ class Scores:
 
     @property
     def compared_with(self) -> str:
-        """Digest of the public rows, and of the encoder where there is one."""
+        """Digest of the public rows, and of the encoder if there is one."""
         return f"{self.rows.agreement.public} {self.rows.agreement.encoder}".rstrip()
 
     @property
@@ -267,5 +281,5 @@ class Scores:
 
     @property
     def _fixed(self) -> SharedSpace:
-        """Common space that no coordinator's seed can change."""
+        """Common space with seed 0, which no coordinator can change."""
         return shared_space(self.rows.public, 0)

@@ -1,4 +1,4 @@
-"""A party's own rows: checked when it is made, turned into rows of outputs and split when it joins."""
+"""Private rows: checked when a party is made, coded as rows of outputs and split when it joins."""
 
 from __future__ import annotations
 
@@ -18,7 +18,14 @@ from consilience.core.validation.tables import is_table, table_reader
 
 
 def checked_inputs(X: Any, *, where: str) -> Array:
-    """Return inputs as an array that nobody can change.
+    """Check inputs and return them as a read-only array.
+
+    Args:
+        X: inputs, shape ``(n, ...)``.
+        where: the party and the table, for errors.
+
+    Returns:
+        Shape ``(n, ...)``.
 
     Raises:
         InvalidInput: there are no rows, or they cannot be used.
@@ -39,15 +46,19 @@ def checked_rows(
     where: str,
     outcome: Outcome | None = None,
 ) -> tuple[Array, Array]:
-    """Return inputs and targets, read-only, once they are found to fit.
+    """Check that inputs and targets fit, and return them read-only.
 
     Args:
         X: inputs, shape ``(n, ...)``.
         y: labels, shape ``(n,)``, or values.
         kind: ``"classification"`` or ``"regression"``.
-        aliases: own label to the name that the federation uses.
+        aliases: map from own labels to the federation's class names.
         where: the party and the table, for errors.
-        outcome: reads the targets, where they are neither labels nor plain values.
+        outcome: coding that reads the targets; ``None``, the default, for labels and plain values.
+
+    Returns:
+        Inputs, shape ``(n, ...)``, and class names ``(n,)``, values ``(n, n_targets)``, or targets of the
+        outcome.
 
     Raises:
         InvalidInput: they do not fit one another, or cannot be used.
@@ -68,23 +79,23 @@ def checked_rows(
 
 
 def target_names(y: Any, *, where: str) -> tuple[str, ...]:
-    """Names of several values a row, of a table of them; empty if they have none, or there is one value.
+    """Return the column names of a table of several target values; empty for one value or without names.
 
     Args:
-        y: values of a regression, a table or what makes an array.
-        where: whose they are, for errors.
+        y: values of a regression, as a table or an array.
+        where: the party and the table, for errors.
     """
     names = tuple(table_reader().columns(y, where=where)) if is_table(y) else ()
     return names if len(names) > 1 else ()
 
 
 def in_order(y: Any, names: tuple[str, ...], *, where: str) -> Any:
-    """Bring the columns of a table of values into the order of names; other values stay as they are.
+    """Bring the columns of a table of values into the order of names; other values stay unchanged.
 
     Args:
         y: as in :func:`target_names`.
         names: the names; empty if there are none.
-        where: whose they are, for errors.
+        where: the party and the table, for errors.
 
     Raises:
         InvalidInput: the table has other columns.
@@ -114,12 +125,12 @@ def as_test(test: Any, *, where: str) -> tuple[Any, Any, Any]:
 
 
 def check_like_own(test: tuple[Array, Array], X: Array, targets: int, *, where: str) -> None:
-    """Raise ``InvalidInput`` where test rows have another shape than private rows.
+    """Raise ``InvalidInput`` if test rows have another shape than private rows.
 
     Args:
         test: inputs and targets of the test rows.
         X: private inputs, shape ``(n, ...)``.
-        targets: values that a private row has as targets; 0 for classes, and where there is none.
+        targets: number of target values of a private row; 0 for classes and without targets.
         where: the party, for errors.
     """
     if test[0].shape[1:] != X.shape[1:]:
@@ -133,15 +144,18 @@ def check_like_own(test: tuple[Array, Array], X: Array, targets: int, *, where: 
 
 
 def target_rows(y: Array, agreement: Agreement, *, where: str) -> Array:
-    """Make rows of outputs: one-hot in the agreed class order, or the values themselves.
+    """Code targets as rows of outputs: one-hot in the agreed class order, or the values themselves.
 
     Args:
         y: names of classes, shape ``(n,)``, or values ``(n, n_outputs)``.
-        agreement: what was agreed on.
+        agreement: agreement of the federation.
         where: the party, for errors.
 
+    Returns:
+        Shape ``(n, n_outputs)``.
+
     Raises:
-        InvalidInput: a label that was not agreed on.
+        InvalidInput: a label is missing from the agreed classes.
     """
     if agreement.kind == "regression":
         return y

@@ -1,4 +1,4 @@
-"""Rules that the owner of a party sets once: what it accepts, and what it tells of its rows."""
+"""Rules that a party's owner sets once: which data the party accepts, and which data it releases."""
 
 from __future__ import annotations
 
@@ -18,12 +18,13 @@ class PublicRules:
     """Rules for public rows.
 
     Attributes:
-        most_bytes: bytes of public rows that the coordinator may send, default 0: it may send none, because
-            the party has public rows of its own.
-        overlap: whether the party trains on own rows that are public rows too, and is measured on them.
-        encoder: makes the features that rows are compared by, for a party at its own machine: a callable with
-            a ``key`` (:func:`.find_encoder` makes one by name). ``None`` compares inputs, or uses the encoder
-            of the federation.
+        most_bytes: largest size in bytes of the public rows that the coordinator may send. The default 0
+            forbids sending them; the party then needs its public rows from another source.
+        overlap: whether the party trains and evaluates on own rows that equal a public row. The default is
+            true.
+        encoder: encoder of the features in which rows are compared, for a party at its own machine: a
+            callable with a ``key`` (:func:`.find_encoder` makes one by name). ``None`` uses the encoder of
+            the federation, if it has one, and else the inputs.
     """
 
     most_bytes: int = 0
@@ -56,10 +57,10 @@ class Keys:
     """Keys of a party.
 
     Attributes:
-        secret: mixed into the random streams of the party. A coordinator, who knows the seed, then cannot
-            recompute what the model does. Empty bytes, the default, leave the seed alone.
-        identity: private key in OpenSSH's form, by which the other parties know it; it signs the keys of
-            secure sums.
+        secret: bytes mixed into the random streams of the party, so that the coordinator cannot recompute the
+            training from the seed. The default, empty bytes, uses the seed alone.
+        identity: private key in OpenSSH format; it signs the keys of secure sums, and the other parties
+            verify the signature.
         roster: public keys of the other parties, by name; ``None`` accepts the keys that the coordinator
             passes on.
     """
@@ -85,17 +86,18 @@ class Keys:
 
 @dataclass(frozen=True)
 class PartyRules:
-    """Rules of a party, which no coordinator can change.
+    """Rules of a party; a coordinator cannot change them.
 
     Attributes:
-        trusts: packages whose models the party accepts from others, if models are exchanged; ``None`` accepts
+        trusts: packages from which the party accepts model classes, if models are exchanged; ``None`` accepts
             those of the libraries that consilience has learners for.
-        sends_rows: whether a model that holds rows it was trained on, such as nearest neighbours or a kernel
-            machine, may be sent to others.
-        density_ratios: what the party tells of where its rows lie: ``"exact"`` ratios, coarse ones in the
-            settings given, or ``"none"``.
-        least_alpha: least weight of the private rows in a refit, whatever weight is asked for; in [0, 1]. It
-            has no effect on models that take no row weights, nor on networks, which are not refitted.
+        sends_rows: whether the party may send a model that contains its training rows, such as nearest
+            neighbours or a kernel machine. The default is false.
+        density_ratios: precision of the density ratios that the party releases: ``"exact"``, the default, the
+            quantisation settings of a ``Coarseness``, or ``"none"`` for no release.
+        least_alpha: least weight of the private rows in a refit, in [0, 1]; a smaller requested weight is
+            raised to it. It has no effect on models that take no row weights, nor on networks, which are not
+            refitted.
         redact_errors: remove private values from error messages sent to the coordinator.
         public: rules for public rows.
         keys: keys of the party.
@@ -135,11 +137,11 @@ class PartyRules:
 
     @property
     def ratios(self) -> Ratios:
-        """Kind of density ratios that the party gives, as it describes itself."""
+        """Precision of the density ratios that the party releases."""
         return "coarse" if isinstance(self.density_ratios, Coarseness) else self.density_ratios
 
     @property
     def coarseness(self) -> Coarseness:
-        """Settings of coarse density ratios."""
+        """Quantisation settings of coarse density ratios; the default settings for exact ratios or none."""
         told = self.density_ratios
         return told if isinstance(told, Coarseness) else Coarseness()

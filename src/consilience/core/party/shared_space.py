@@ -29,10 +29,10 @@ V = TypeVar("V")
 class SharedSpace:
     """Space of the public rows and their places in it, the same for all parties.
 
-    Attributes:
-        seed: of the federation, or 0.
+    A pickled space contains only the public rows, the encoder and the seed; unpickling computes it again.
 
-    Pickled, it is the public rows and the encoder, and made of them again where it is read.
+    Attributes:
+        seed: seed of the federation, or 0.
     """
 
     def __init__(self, public: Public, seed: int) -> None:
@@ -84,7 +84,7 @@ class SharedSpace:
         return single_words(rows) if encoder is None and rows.dtype.kind in "UO" else self.space
 
     def once(self, question: str, compute: Callable[[], Array]) -> Array:
-        """Compute what depends on the public rows and the seed alone, or give it again."""
+        """Return the cached value of a question about public rows and seed, computed on the first call."""
         return once(self._computed, question, compute)
 
     def dense_features(self, X: Array) -> Array:
@@ -132,7 +132,15 @@ class SharedSpace:
 
 
 def public_features(public: Public, seed: int) -> Array:
-    """Compute the features of public rows whose second moments parties add up of their own."""
+    """Compute the features of public rows; parties sum the second moments of such features of private rows.
+
+    Args:
+        public: the public rows.
+        seed: seed of the federation.
+
+    Returns:
+        Shape ``(n_public, n_features)``.
+    """
     return shared_space(public, seed).dense_features(public.X)
 
 
@@ -150,7 +158,7 @@ def _made_again(X: Array, encoder: Encoder | None, seed: int) -> SharedSpace:
 
 
 _MOST_KEPT = 16
-"""Answers to different questions that are kept; the first of more is computed anew if it is asked for."""
+"""Largest number of cached answers; the oldest is dropped first, and computed again on demand."""
 
 _COMMON: WeakKeyDictionary[Public, dict[int, SharedSpace]] = WeakKeyDictionary()
 """Spaces by public rows and seed, made once for all parties in this process."""

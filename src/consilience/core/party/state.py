@@ -1,20 +1,20 @@
-"""Files of a party's state: its model, its memory, its noisy replies, and the agreement that it joined.
+"""Files of a party's state: model, memory, features, and the agreement of its federation.
 
     folder/state.json              format number, version that wrote it, whether the model is trained, its
                                    history, and a digest of the columns of the public rows
     folder/agreement.safetensors   the agreement, as a message
     folder/model.*                 the trained model, as its learner writes it
-    folder/alone.*                 the model that it had trained alone, where it chooses between the two
-    folder/choices.json            what it chose after each round, where it did
+    folder/alone.*                 the local model, if the party mixes it with the distilled one
+    folder/choices.json            the choice of the mixture after each round, for the same parties
     folder/memory.safetensors      arrays that a protocol keeps from round to round
-    folder/NAME.safetensors        what the feature of that name keeps: ``released``, releases of the privacy
+    folder/NAME.safetensors        state of the feature of that name: ``released``, releases of the privacy
                                    accountant; ``sums``, a secure sum with its secrets, in no checkpoint
-    folder/nearness.safetensors    which of its rows are public rows too, as far as that was computed
+    folder/nearness.safetensors    cached comparisons of own rows with public rows
 
-One form for checkpoints of a run, for a party at its own machine (:mod:`consilience.sites.party.state`
-replaces the folder as a whole) and for parties of a population that are not in memory
-(:mod:`consilience.core.networks.population`). The agreement is written where a party has joined.
-Random streams are keyed and optimisers start afresh, so that nothing else is needed.
+The same form serves checkpoints of a run, parties at their own machine (:mod:`consilience.sites.party.state`
+replaces the folder as a whole), and swapped-out parties of a population
+(:mod:`consilience.core.networks.population`). A state requires that the party has joined. Random streams are
+keyed and optimisers start afresh, so the state needs no further files.
 """
 
 from __future__ import annotations
@@ -45,10 +45,10 @@ from consilience.core.registry import registered_names
 from consilience.core.validation.arrays import Array
 
 FEATURES = "consilience.party_features"
-"""Group of entry points that make what a feature keeps at a party (:class:`.outbox.PartyFeature`)."""
+"""Group of entry points that make the state of a feature at a party (:class:`.outbox.PartyFeature`)."""
 
 ABOUT = "state.json"
-"""The file by which a folder is known to hold a state."""
+"""File that marks a folder as a state."""
 
 _AGREEMENT, _MEMORY = "agreement.safetensors", "memory.safetensors"
 _NEARNESS, _OF_FEATURE = "nearness.safetensors", ".safetensors"
@@ -67,15 +67,15 @@ def write_state(
     before: Path | None = None,
     keeps_model: bool = False,
 ) -> None:
-    """Write the state of a party that has joined as files of a folder.
+    """Write the state of a joined party as files of a folder.
 
     Args:
         trainer: trainer of the party. If its training failed, the state has no trained model.
         folder: the folder, which exists and is empty.
-        files: contents of further files by name, those of features.
-        found: which of the rows are public rows too, as far as that was computed.
-        before: the folder of the state before, whose files are shared if they hold the same.
-        keeps_model: whether the model is that of the state before, so that it need not be written.
+        files: contents of further files by name, for features.
+        found: cached comparisons of own rows with public rows.
+        before: folder of the previous state; files with equal content are shared with it.
+        keeps_model: whether the model equals that of the previous state, which is then shared too.
 
     Raises:
         OSError: a file cannot be written.
@@ -154,7 +154,13 @@ def read_state(trainer: Trainer, folder: Path) -> None:
 
 
 def read_choices(folder: Path) -> list[Choice]:
-    """Read what the party of a state chose after each round; nothing where it has chosen nothing.
+    """Read the choices that the party made after each round.
+
+    Args:
+        folder: folder of the state.
+
+    Returns:
+        The choices in order; empty if the party has made none.
 
     Raises:
         RunFailed: the file is damaged.
@@ -171,7 +177,11 @@ def read_choices(folder: Path) -> list[Choice]:
 
 
 def write_mixture(model: MixedModel, folder: Path) -> None:
-    """Write what a mixed model has beside the taught one, for :func:`read_mixture`.
+    """Write the parts of a mixed model other than its distilled model, for :func:`read_mixture`.
+
+    Args:
+        model: the mixed model.
+        folder: the folder.
 
     Raises:
         OSError: a file cannot be written.
@@ -186,13 +196,16 @@ def write_mixture(model: MixedModel, folder: Path) -> None:
 def read_mixture(
     taught: Model, untrained: Learner, folder: Path, space: Callable[[], SharedSpace]
 ) -> Model:
-    """Read what :func:`write_mixture` wrote; the taught model itself where nothing was.
+    """Read the parts that :func:`write_mixture` wrote, and complete the mixed model.
 
     Args:
-        taught: the taught model.
-        untrained: a learner like it.
-        folder: where the files are.
-        space: makes the space in which rows are compared, where the choice asks for it.
+        taught: the distilled model.
+        untrained: an untrained learner of the same type.
+        folder: folder of the files.
+        space: makes the space in which rows are compared, if the choice uses it.
+
+    Returns:
+        The mixed model; ``taught`` itself if the folder contains no choices.
 
     Raises:
         RunFailed: a file is damaged.
@@ -223,13 +236,13 @@ def _written(choices: Sequence[Choice]) -> bytes:
 
 
 def read_joined(folder: Path) -> tuple[Agreement, dict[str, Array]]:
-    """Read what a party had joined when its state was written.
+    """Read the agreement of a state, and the cached comparisons of rows.
 
     Args:
         folder: the folder of the state.
 
     Returns:
-        The agreement, and which of its rows are public rows too, as far as that was computed.
+        The agreement, and the cached comparisons of own rows with public rows, by name.
 
     Raises:
         RunFailed: the state has another format, or is damaged.
@@ -245,13 +258,13 @@ def read_joined(folder: Path) -> tuple[Agreement, dict[str, Array]]:
 def read_features(
     make: Callable[[str], Any], made: Container[str], folder: Path, *, only: bool = False
 ) -> None:
-    """Load what features keep in a state, such as releases of privacy, and the secure sum of the party.
+    """Load the state of features, such as privacy releases and the secure sum of the party.
 
     Args:
-        make: gives a feature by name, made if there is none yet.
-        made: names of the features that are made; what these have released meanwhile stays.
+        make: returns a feature by name, made on the first call.
+        made: names of the existing features; they keep later releases unless ``only`` is true.
         folder: the folder of the state.
-        only: whether to forget what they have released meanwhile.
+        only: whether to discard releases made after the state was written.
 
     Raises:
         RunFailed: a file is damaged.
@@ -285,7 +298,10 @@ def read_about(folder: Path, *, whole: Path | None = None) -> dict[str, Any]:
 
     Args:
         folder: the folder of the state.
-        whole: the folder to be moved away to start anew, for the error; by default that of the state.
+        whole: folder that the error advises to move away before a restart; the default is ``folder``.
+
+    Returns:
+        ``trained``, ``history`` and ``columns`` by name.
 
     Raises:
         RunFailed: the state has another format, or the file is damaged.
@@ -311,7 +327,12 @@ def read_about(folder: Path, *, whole: Path | None = None) -> dict[str, Any]:
 
 
 def delete_states(home: Path, *, but: Container[str]) -> None:
-    """Delete the states in a folder, each in a folder of its own, but for those of some names."""
+    """Delete all states in subfolders of a folder, except those of some names.
+
+    Args:
+        home: the folder.
+        but: names of the subfolders to keep.
+    """
     for file in home.glob(f"*/{ABOUT}"):
         if file.parent.name not in but:
             shutil.rmtree(inside(file.parent, home))

@@ -34,27 +34,29 @@ from consilience.core.validation.arrays import Array
 from consilience.core.validation.printing import prints_no_rows
 
 WITH_NOISE = "trained with noise"
-"""Name in a party's memory that marks a network trained with noise on private rows, and on public rows alone
-since."""
+"""Name in a party's memory that marks a network trained with noise on private rows.
+
+The mark also requires that the network was trained on public rows alone since.
+"""
 
 
 @prints_no_rows
 @dataclass(frozen=True)
 class Teaching:
-    """A teacher of a round, and how a party is taught by it.
+    """A teacher of a round, and the settings of the distillation.
 
     Attributes:
         round: the round.
         targets: the teacher, shape ``(n_public, n_outputs)``.
         alpha: weight of the private rows in (0, 1), for learners that refit on private and public rows.
         taught: mark of the public rows to train on, shape ``(n_public,)``, bool; ``None``, the default, for
-            all. If it marks none, the model stays as it is.
-        free_alpha: whether the party may take a larger weight, which it tries when it is first taught and
-            keeps, and may leave a model that starts anew as it is while the teacher stands still.
-        share: weight of own rows among everyone's, for the purpose ``"everyone"``; ``None``, the default, is
-            ``alpha``.
-        chooses: whether the party mixes the taught model with its model alone. A model that all parties will
-            hold is taught as it is.
+            all. If it marks none, the model stays unchanged.
+        free_alpha: whether the party may raise ``alpha``, which it tries at the first teacher and then keeps,
+            and may skip a refit if the teacher has hardly changed. The default is false.
+        share: weight of own rows among all parties' rows, for the purpose ``"everyone"``; ``None``, the
+            default, uses ``alpha``.
+        chooses: whether the party mixes the distilled model with its local model; the default is true. False
+            is for a model that all parties share.
     """
 
     round: int
@@ -67,20 +69,20 @@ class Teaching:
 
 
 class Trainer:
-    """Training and prediction of a party's model in the federation that it has joined.
+    """Training and prediction of a party's model in its federation.
 
     Args:
         learner: an untrained learner of the agreed number of outputs.
         make: makes another untrained learner of the agreed number of outputs.
         scores: scores of the public rows, with the rows of the party.
-        chooser: chooses between the model trained alone and the taught one; ``None`` takes the taught one.
-        private_training: training on private rows in the place of the usual one; ``None`` for the usual one.
+        chooser: chooses the mixture of local and distilled model; ``None`` uses the distilled model alone.
+        private_training: replacement of the usual training on private rows; ``None`` for the usual one.
         least_alpha: least weight of the private rows in a refit.
 
     Attributes:
         learner: the learner, trained or not.
         memory: arrays kept from round to round; part of the party's state.
-        history: digest of all that the answers depend on and that the coordinator chose.
+        history: digest of the coordinator's inputs that determine the answers.
     """
 
     def __init__(
@@ -125,7 +127,7 @@ class Trainer:
         self.changes += 1
 
     def changing(self) -> Learner:
-        """Give the learner to be fitted or loaded, and note that it changes."""
+        """Return the learner for fitting or loading, and record that the model changes."""
         if self.private_training is None:
             self.memory.drop(WITH_NOISE)
         self.model_changed()
@@ -153,18 +155,21 @@ class Trainer:
 
     @property
     def labels(self) -> Array:
-        """The private labels that are trained on, as rows of outputs, shape ``(n, n_outputs)``."""
+        """Targets of the private training rows, shape ``(n, n_outputs)``."""
         return self.rows.train[1]
 
     def model(self) -> Model:
-        """A copy of the trained model, or of the two that it mixes, to keep and predict with."""
+        """Return a copy of the trained model, or of the mixture of local and distilled model."""
         return self._model(copy.deepcopy)
 
     def predict(self, X: Array) -> Array:
-        """Predict rows as the party has chosen to, shape ``(n, n_outputs)``; its own, not what it sends.
+        """Predict rows with the party's own model or mixture; :meth:`outputs` gives the predictions to send.
 
         Args:
             X: inputs, shape ``(n, ...)``.
+
+        Returns:
+            Shape ``(n, n_outputs)``.
         """
         return self._model(lambda learner: learner).outputs(X)
 
@@ -212,11 +217,17 @@ class Trainer:
     # --- where predictions are exchanged ----------------------------------------------------------
 
     def fit_private(self, round: int) -> None:
-        """Stage 1: train on private rows; with noise, where the party's budget says so, and once.
+        """Stage 1: train on private rows; with a private training, as set by the privacy budget, train once.
 
-        A learner that starts anew on every fit was last trained on the private rows *and* the last
-        teacher (:meth:`distill`); training it on the private rows alone would forget the teacher, so it
-        is left as it is.
+        A learner that does not train incrementally was last fitted to the private rows *and* the last teacher
+        (:meth:`distill`). Training on the private rows alone would discard the teacher, so the method leaves
+        a fitted one unchanged.
+
+        Args:
+            round: the round, for the random stream.
+
+        Raises:
+            InvalidInput: the party has no labels.
         """
         if self.private_training is not None:
             self.private_training.fit()
@@ -235,14 +246,14 @@ class Trainer:
         )
 
     def distill(self, teaching: Teaching) -> tuple[str, ...]:
-        """Stage 2: train towards the teacher on the public rows, and choose how to mix the two models.
+        """Stage 2: train towards the teacher on the public rows, and choose the mixture of the two models.
 
-        An incremental learner continues from where it is, on the public rows. One that starts anew refits
-        on private plus public rows, weighted ``alpha / N`` and ``(1 - alpha) / N_p`` a row, the weights
-        of Park et al. 2023, scaled so that they sum to ``N + N_p``.
+        An incremental learner continues training on the public rows. Other learners are refitted on private
+        plus public rows, weighted ``alpha / N`` and ``(1 - alpha) / N_p`` a row, the weights of Park et al.
+        2023, scaled to sum to ``N + N_p``.
 
         Args:
-            teaching: the teacher, and how to be taught by it.
+            teaching: the teacher, and the settings of the distillation.
 
         Returns:
             Notes for the ledger.
@@ -267,7 +278,7 @@ class Trainer:
         return notes
 
     def _lesson(self, teaching: Teaching) -> Lesson:
-        """Check a teacher, and select the public rows that are taught."""
+        """Check a teacher, and select the public rows to train on."""
         targets, taught, public = teaching.targets, teaching.taught, self.public.X
         expected = (len(public), self.learner.n_outputs)
         if targets.shape != expected:  # what else may be wrong with them the learner checks
@@ -360,7 +371,11 @@ class Trainer:
             )
 
     def _importance(self, lesson: Lesson, taught: Array | None) -> Array | None:
-        """Weights of the public rows for a party without labels; ``None`` for others, and where all are 1."""
+        """Return importance weights of the public rows for a party without labels.
+
+        Returns:
+            Shape ``(n_lesson,)``; ``None`` for other parties, and if equal weights are as good.
+        """
         abilities = self.learner.abilities
         if len(self.rows.train[0]) or abilities.incremental or not abilities.sample_weight:
             return None
@@ -372,7 +387,7 @@ class Trainer:
         return weights_that_serve(self.untrained, lesson, weights, rng)
 
     def _refit(self, learner: Learner, lesson: Lesson, alpha: float | None) -> None:
-        """Fit a learner anew to private and public rows; ``alpha`` is ``None`` where it takes no weights."""
+        """Refit a learner on private and public rows; ``alpha`` is ``None`` if it takes no weights."""
         X, private = self.rows.train
         n, n_public = len(X), len(lesson.public)
         weights: Array | None = None
@@ -422,15 +437,18 @@ class Trainer:
         strength: float = 0.0,
         correction: Mapping[str, Array] | None = None,
     ) -> Steps:
-        """Train on private rows with gradients ``g(w) + correction + strength (w − where it starts)``.
+        """Train on private rows with gradients ``g(w) + correction + strength (w − w_0)``.
+
+        ``w_0`` are the parameters before the training.
 
         Args:
             round: the round, for the random stream.
-            strength: 0 or more.
-            correction: parameter name to an array of its shape.
+            strength: weight of the proximal term, 0 or more; the default is 0.
+            correction: map from parameter name to an array of its shape; ``None``, the default, for no
+                correction.
 
         Returns:
-            Number and size of the steps that were made.
+            Number and size of the steps.
         """
         X, targets = self.rows.train
         return self._changing_parameters().fit_corrected(
@@ -442,7 +460,7 @@ class Trainer:
         )
 
     def predict_private(self) -> Array:
-        """Predict the private rows that are trained on with the own model, shape ``(n, n_outputs)``."""
+        """Predict the private training rows with the party's own model, shape ``(n, n_outputs)``."""
         return self.learner.predict(self.rows.train[0])
 
     def fit_on_mixed_targets(
@@ -450,13 +468,14 @@ class Trainer:
     ) -> None:
         """Train a model on private inputs, towards ``label_weight`` times the labels plus predictions.
 
-        Where that fails, the party keeps the model that it had.
+        If the training fails, the party keeps its previous model.
 
         Args:
             round: the round, for the random stream.
-            predictions: what is added to the labels, shape ``(n, n_outputs)``.
-            label_weight: the weight of the private labels in [0, 1].
-            warm_start: go on from the own model, if its kind trains incrementally; else train a new one.
+            predictions: addend to the weighted labels, shape ``(n, n_outputs)``.
+            label_weight: weight of the private labels in [0, 1].
+            warm_start: continue from the party's model, if it trains incrementally; the default false trains
+                a new one.
         """
         X, y = self.rows.train
         goes_on = warm_start and self.learner.fitted and self.learner.abilities.incremental

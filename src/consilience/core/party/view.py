@@ -50,7 +50,7 @@ class PartyView(Protocol):
         """State of the features that this party has, by name."""
 
     def feature(self, name: str) -> Any:
-        """Give the state of a feature at this party, made when it is first asked for."""
+        """Return the state of a feature at this party, made on the first call."""
 
     def describe(self) -> Description:
         """Describe the party, without its data."""

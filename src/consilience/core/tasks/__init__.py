@@ -1,4 +1,4 @@
-"""Tasks: what protocols and a run ask of a party, and the one door through which its replies leave.
+"""Tasks of protocols and runs for a party, and the single exit for its replies.
 
 Tasks are read from the wire by their names. A package registers each under
 ``consilience.tasks.GROUP``.

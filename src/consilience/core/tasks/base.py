@@ -1,4 +1,4 @@
-"""Tasks: questions of a coordinator to a party. Their fields cross the wire; their code is at both ends."""
+"""Tasks: requests of a coordinator to a party. Both ends have the code; the fields cross the wire."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from consilience.core.party.view import PartyView
 from consilience.core.tasks.requests import Stage
 
 Exposure = Literal["nothing", "usual", "unmeasured", "noised", "rows"]
-"""Exposure of single private rows by a reply; a task states it, and a site allows by it.
+"""Exposure of single private rows by a reply; a task states it, and a site's limits use it.
 
-``"nothing"``: no private row has part in it; the class of the reply states the privacy cost ``"nothing"``.
-``"usual"``: it leaves where a party's limits allow its group. ``"unmeasured"``: nobody has measured what can
-be told of single rows from it, and limits must name the task. ``"rows"``: rows can be rebuilt from it, and it
-leaves parties without limits alone, in simulations. ``"noised"``: so they can, without noise: it leaves a
-party with a budget, with noise, and else as ``"rows"`` does.
+``"nothing"``: the reply uses no private row; its class states the privacy cost ``"nothing"``. ``"usual"``:
+the reply is sent if a party's limits allow its group. ``"unmeasured"``: the leakage about single rows was not
+measured, and limits must name the task. ``"rows"``: rows can be reconstructed from the reply, which only
+parties without limits send, in simulations. ``"noised"``: rows can be reconstructed without noise; a party
+with a privacy budget sends the reply with noise, and other parties treat it as ``"rows"``.
 """
 
 Lifecycle = Literal["describe", "public", "join", "restore", "round", "checkpoint", "measure"]
-"""Place of a task in the life of a run.
+"""Place of a task in the life cycle of a run.
 
-The first four come alone in their request: describe the party, take public rows, join, and restore a saved
-state. ``"round"``: part of a round, which counts. ``"checkpoint"`` and ``"measure"`` may come when the next
-round has begun.
+The first four are sent alone in their request: describe the party, take public rows, join, and restore a
+saved state. ``"round"``: part of a round, counted as such. ``"checkpoint"`` and ``"measure"`` may arrive
+after the next round has begun.
 """
 
 Summed = Literal["predictions", "score", "class sums", "parameters"]
@@ -37,10 +37,10 @@ Summed = Literal["predictions", "score", "class sums", "parameters"]
 
 
 class Task(ABC):
-    """A question to a party: a frozen message whose fields cross the wire, with a ``run`` at both ends.
+    """A request to a party: a frozen message with fields for the wire and a ``run`` method at both ends.
 
     A feature defines its tasks in its own folder, and so does a protocol of another package. Every task
-    states its traits where its class is defined; a class that does not is an error::
+    states its traits in its class definition; a class without them is an error::
 
         @message
         class CountRows(
@@ -57,20 +57,20 @@ class Task(ABC):
             def run(self, party: PartyView) -> RowCount: ...
 
     Attributes:
-        reply_type: the message that ``run`` replies with.
-        exchanges: the group that a party's limits must allow for it; ``None`` where they must name the task.
-        protocol: the protocol that alone uses it, by name; ``None`` where several do.
-        static: whether its reply depends on a party's data alone, so that any round may ask for it.
-        keeps_model: whether the party's model stays as it is.
-        deferrable: whether a party may run it when it is next asked for something else.
-        bookkeeping: whether it belongs to the experiment, so that it costs the method nothing.
+        reply_type: message class of the reply of ``run``.
+        exchanges: group of tasks that a party's limits must allow; ``None`` if they must name the task.
+        protocol: name of the only protocol that uses the task; ``None`` if several do.
+        static: whether the reply depends only on a party's data, so any round may request it.
+        keeps_model: whether the party's model stays unchanged.
+        deferrable: whether a party may delay it until its next request.
+        bookkeeping: whether it belongs to the experiment, and its cost is not counted for the method.
         lossy: fields that compression may change, and their :data:`~consilience.core.messages.base.Form`.
-        exposure: how much the reply tells of single private rows, of :data:`Exposure`.
-        limits: names of the limits of a party that bound the request or its reply, beside those of all
+        exposure: exposure of single private rows by the reply, one of :data:`Exposure`.
+        limits: names of the party limits that bound the request or its reply, in addition to those of all
             requests.
-        lifecycle: place in the life of a run, of :data:`Lifecycle`.
-        summed: kind of reply that a secure sum can add up, of :data:`Summed`; ``None`` for others.
-        round: round that it belongs to; 0 before the first.
+        lifecycle: place in the life cycle of a run, one of :data:`Lifecycle`.
+        summed: kind of reply that a secure sum can add up, one of :data:`Summed`; ``None`` for others.
+        round: number of its round; 0 before the first.
     """
 
     reply_type: ClassVar[type[Any]]
@@ -132,7 +132,7 @@ class Task(ABC):
 
     @property
     def remembered(self) -> bool:
-        """Whether a party's answers may depend on it later, so that its history records it."""
+        """Whether later answers may depend on the task, so that the party's history records it."""
         return not self.keeps_model
 
     @property
@@ -142,7 +142,7 @@ class Task(ABC):
 
     @property
     def row_free(self) -> bool:
-        """Whether no private row has part in the reply to this request."""
+        """Whether the reply to this request uses no private row."""
         return self.exposure == "nothing"
 
     @property
@@ -155,10 +155,16 @@ class Task(ABC):
         """Run the task at the party, and make the reply."""
 
     def releases(self, party: PartyView) -> tuple[Any, ...]:
-        """List what ``run`` costs the party, for the stages of its outbox: releases of a privacy accountant.
+        """List the privacy costs of ``run`` for the stages of the party's outbox, as accountant releases.
 
-        A budget that is spent refuses them before anything runs. A reply whose kind is ``"charged"`` leaves a
-        party with a budget only if its task lists its cost here, or a mechanism adds noise to it.
+        A spent budget refuses them before any task runs. A party with a budget sends a reply of the kind
+        ``"charged"`` only if its task lists its cost here, or a mechanism adds noise to it.
+
+        Args:
+            party: the party.
+
+        Returns:
+            The releases; empty by default.
         """
         return ()
 
@@ -166,11 +172,14 @@ class Task(ABC):
 def task_types(
     *, registered: bool = True, allow: Collection[str] | None = None
 ) -> dict[str, type[Task]]:
-    """List the kinds of task by their names on the wire.
+    """List the types of task by their names on the wire.
 
     Args:
-        registered: whether those of modules that nothing has imported yet are listed too.
-        allow: tasks and groups of tasks to import for that; ``None``, the default, for all.
+        registered: whether to include types of registered modules not imported so far; the default is true.
+        allow: tasks and groups of tasks to import for this; ``None``, the default, for all.
+
+    Returns:
+        Task types by name.
     """
     if registered:
         load_registered(allow)
@@ -178,7 +187,14 @@ def task_types(
 
 
 def tasks_of(lifecycle: Lifecycle) -> tuple[str, ...]:
-    """List the names of the tasks that have a place in the life cycle."""
+    """List the names of the tasks with a given place in the life cycle.
+
+    Args:
+        lifecycle: place in the life cycle, one of :data:`Lifecycle`.
+
+    Returns:
+        Names of the tasks.
+    """
     return tuple(name for name, kind in task_types().items() if kind.lifecycle == lifecycle)
 
 
@@ -188,7 +204,7 @@ def bookkeeping_tasks() -> tuple[str, ...]:
 
 
 class NetworkView(Protocol):
-    """Network as a protocol sees it: the parties' names, their agreement, and ways to ask them."""
+    """Network as a protocol sees it: names of the parties, their agreement, and methods to send tasks."""
 
     @property
     def parties(self) -> tuple[str, ...]:
@@ -199,22 +215,22 @@ class NetworkView(Protocol):
         """Agreement that the parties joined."""
 
     def wrap(self, stage: Stage) -> NetworkView:
-        """See the parties through a stage, which changes every request and every answer."""
+        """Return a view of the network through a stage, which changes every request and every answer."""
 
     def ask(self, *tasks: Task, to: Sequence[str] | None = None) -> Replies:
         """Have the parties run the tasks, in order, in one exchange; all parties unless ``to`` names some.
 
-        Parties that fail, are late, or answer what was not asked are left out and recorded.
+        Parties that fail, are late or give an invalid answer are excluded from the replies and recorded.
 
         Raises:
             QuorumLost: too few answered.
         """
 
     def ask_each(self, tasks: Mapping[str, Task]) -> Replies:
-        """Have every party that is named run a task of its own, in one exchange like :meth:`ask`."""
+        """Have every named party run its individual task, in one exchange like :meth:`ask`."""
 
     def require(self, *tasks: Task) -> Replies:
-        """Ask like :meth:`ask`, where every party must answer before anything is trained.
+        """Send tasks like :meth:`ask`, but require an answer of every party; used before any training.
 
         Raises:
             InvalidInput: a party's data or model cannot be used.
@@ -224,12 +240,12 @@ class NetworkView(Protocol):
 
 @dataclass(frozen=True)
 class WrappedNetwork:
-    """Base class of what stands between a protocol and a network, and has the same parties.
+    """Base class of layers between a protocol and a network, with the same parties.
 
-    Questions before the training, by :meth:`require`, reach the network unchanged.
+    Requests before the training, by :meth:`require`, reach the network unchanged.
 
     Attributes:
-        network: the parties.
+        network: the wrapped network.
     """
 
     network: NetworkView

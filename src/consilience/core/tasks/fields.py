@@ -1,4 +1,4 @@
-"""Fields of messages, whatever they are nested in: tasks that are carried, and numbers that are none."""
+"""Search in nested fields of messages: for carried tasks, and for NaN or infinite numbers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from consilience.core.tasks.base import Task
 
 
 def within(tasks: Sequence[Task]) -> Iterator[Task]:
-    """The tasks, and those that they carry in their fields to be run with them."""
+    """Iterate over tasks, including tasks nested in their fields."""
     for task in tasks:
         yield from _held(task)
 
@@ -34,7 +34,15 @@ def _held(value: Any) -> Iterator[Task]:
 
 
 def undefined(value: Any, name: str = "") -> str | None:
-    """The first field of a message that is NaN, or holds an array with NaN or infinite numbers."""
+    """Return the name of the first field with a NaN, or with an array that contains NaN or infinite numbers.
+
+    Args:
+        value: a message or the value of a field.
+        name: name of the field; empty for a message.
+
+    Returns:
+        Name of the field, such as ``Distill.targets``; ``None`` if there is none.
+    """
     if isinstance(value, float):
         return name if math.isnan(value) else None
     if isinstance(value, np.ndarray):

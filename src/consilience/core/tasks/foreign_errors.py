@@ -1,7 +1,8 @@
-"""Words of foreign code in errors, which may quote private rows: they stay at the party.
+"""Removal of third-party text from error messages, because it may quote private rows.
 
-Estimators, readers of files and user functions quote what they fail on: ``could not convert string to float:
-'Jane Doe'``. Whoever else reads the error gets the exception's class and our own line that called the code.
+Estimators, file readers and user functions quote the value that caused the error: ``could not convert string
+to float: 'Jane Doe'``. Other readers of the error receive the exception's class and our own line that called
+the code. The full text stays in the party's log.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import consilience
 from consilience.core.errors import ConsilienceError, RunFailed
 
 AT_HOME = "The party's own log has its words."
-"""Advice in the place of foreign words."""
+"""Advice that replaces third-party text."""
 
 _PACKAGE = Path(consilience.__file__).parent
 _CALL_MODELS = (
@@ -30,22 +31,22 @@ _CALL_MODELS = (
     "privacy/class_sums",
     "tables/outcomes",
 )
-"""Folders of ours that call models and functions of users with rows."""
+"""Folders of this package that pass rows to models and functions of users."""
 
 _ALIKE = 12
-"""Characters of a foreign text that are in none of ours by chance."""
+"""Length of a shared substring from which our text is treated as a quotation of a third-party text."""
 
 
 def without_foreign_words(error: Exception) -> ConsilienceError:
-    """Make the error that others may read of one that a party has.
+    """Make a version of an error without third-party text, to send to others.
 
     Args:
-        error: it, as it was caught.
+        error: the error, as it was caught.
 
     Returns:
-        An error of the same class with our own words, where it is one of ours: in the place of any text of
-        foreign code stand its class and our last line, as in ``ValueError at
-        consilience/core/learners/sklearn/learner.py:333``. Of any other error these two alone.
+        For an error of this package, an error of the same class with our own text. Any quoted third-party
+        text is replaced by its exception class and our last line, as in ``ValueError at
+        consilience/core/learners/sklearn/learner.py:333``. For any other error, only this class and line.
     """
     if not _ours(error):
         said = f"{type(error).__name__}{_place(error)}"
@@ -75,16 +76,17 @@ def _made(
     mend: str | None = None,
     code: str = "",
 ) -> ConsilienceError:
-    """An error of a class, whatever arguments the class itself takes."""
+    """Make an error of a class without a call of the constructor of that class."""
     made = kind.__new__(kind)
     ConsilienceError.__init__(made, what, where=where, mend=mend, code=code)  # type: ignore[arg-type]
     return made
 
 
 def _ours(error: BaseException) -> bool:
-    """Tell whether an error is one of ours, and none that a model raised.
+    """Return true for an error that this package raised, unless a user's model raised it.
 
-    Functions that make a party, and protocols of other packages, raise our errors to be read.
+    Errors of this package raised in functions that make a party, and in protocols of other packages, count as
+    ours, because they are written for readers.
     """
     if not isinstance(error, ConsilienceError):
         return False
@@ -96,7 +98,7 @@ def _ours(error: BaseException) -> bool:
 
 
 def _foreign(error: BaseException) -> Iterator[BaseException]:
-    """Errors of foreign code that an error was made of, or while they were handled."""
+    """Iterate over third-party errors among the causes and contexts of an error."""
     seen, further = {id(error)}, [error.__cause__, error.__context__]
     while further:
         cause = further.pop(0)
@@ -109,7 +111,7 @@ def _foreign(error: BaseException) -> Iterator[BaseException]:
 
 
 def _words(error: BaseException) -> tuple[str, ...]:
-    """Texts of an error that ours may repeat, the longest first; none that the system has for its number."""
+    """List the texts of an error that ours may repeat, the longest first; empty for plain system errors."""
     whole = str(error).strip()
     if isinstance(error, OSError) and error.errno and error.strerror == os.strerror(error.errno):
         return ()
@@ -132,6 +134,6 @@ def _inside(file: str) -> Path | None:
 
 
 def _quotes(ours: str, theirs: str) -> bool:
-    """Tell whether one of our texts still holds a piece of theirs."""
+    """Return true if one of our texts still contains a piece of theirs."""
     pieces = (theirs[start : start + _ALIKE] for start in range(len(theirs) - _ALIKE + 1))
     return any(piece in ours for piece in pieces)

@@ -36,7 +36,7 @@ class Describe(
 
     @property
     def remembered(self) -> bool:
-        """No: it changes nothing, and parties are not all asked equally often."""
+        """False: the task changes no state, and not all parties receive it equally often."""
         return False
 
     def run(self, party: PartyView) -> Description:
@@ -54,14 +54,15 @@ class TakePublic(
     limits=("public_bytes", "public_sets"),
     lifecycle="public",
 ):
-    """Take these rows as the public rows; asked of parties that have none of their own, before they join.
+    """Take these rows as the public rows; sent before joining to parties without public rows.
 
     Attributes:
         public: digest of the rows, :attr:`consilience.core.messages.schema.Public.key`.
-        values: numbers, shape ``(n_public, ...)``; of texts the UTF-8 bytes, one text after another, uint8.
+        values: numbers, shape ``(n_public, ...)``; for texts, their concatenated UTF-8 bytes, uint8.
         lengths: number of bytes of each text, shape ``(n_public,)``, int64; ``None`` for numbers.
-        gaps: of a table with gaps, a bit for each number that is missing and 0 in ``values``; else ``None``.
-        schema: what the columns of a table are, as JSON; empty where they have no names.
+        gaps: for a table with gaps, a bit for each number, set if the number is missing and 0 in ``values``;
+            ``None`` without gaps.
+        schema: schema of a table's columns, as JSON; empty for columns without names.
     """
 
     public: str
@@ -95,11 +96,13 @@ class TakePublic(
 
     @property
     def unpacked(self) -> int:
-        """Bytes of memory that the rows take: 8 a number, however it is sent, and 10 a byte of the schema; 80
-        a text, and 4 a byte of it. If rows are compared by more numbers than they have, such as one for each
-        category, 16 for each of these: they are there twice while they are scaled.
+        """Estimate of the bytes of memory that the rows take.
 
-        Python keeps every character of a text in as many bytes, up to 4, as its widest one needs.
+        A number takes 8 bytes in any wire format, a byte of the schema 10, a text 80, and a byte of a text 4.
+        If rows are compared by more numbers than they have, such as one for each category, each of these
+        takes 16, because scaling needs a second copy.
+
+        Python stores every character of a text in as many bytes, up to 4, as its widest character needs.
         """
         if self.lengths is not None:
             return 4 * self.values.nbytes + 80 * self.lengths.size
@@ -114,10 +117,13 @@ class TakePublic(
         return numbers + 10 * len(self.schema)
 
     def rows(self) -> Public:
-        """Read the rows, which have to be the ones that the digest names.
+        """Read the rows, and check them against the digest.
+
+        Returns:
+            The public rows.
 
         Raises:
-            KnowledgeRefused: they are no public rows, or others.
+            KnowledgeRefused: the data are no public rows, or have another digest.
         """
         try:
             X = self.values if self.lengths is None else _texts(self.values, self.lengths)
@@ -141,11 +147,17 @@ class TakePublic(
         return {"public_bytes": self.unpacked}
 
     def rows_for(self, party: PartyView) -> Public:
-        """Read the rows for a party, before they are compared with its own.
+        """Read the rows for a party, before the comparison with its own rows.
+
+        Args:
+            party: the party.
+
+        Returns:
+            The public rows.
 
         Raises:
-            InvalidInput: the party has public rows of its own.
-            KnowledgeRefused: they are no public rows, others than the digest names, or of another kind.
+            InvalidInput: the party accepts no public rows from the coordinator.
+            KnowledgeRefused: the data are no public rows, or have another digest or kind.
         """
         party.rules.public.check_sent(party.name)
         X = party.rows.X
@@ -166,7 +178,7 @@ _LONGEST_DIGEST = 64
 
 
 def _with_gaps(values: Array, gaps: Array) -> Array:
-    """Put NaN where bits say that a number is missing."""
+    """Replace numbers by NaN if their bit marks them as missing."""
     fits = values.dtype.kind == "f" and values.ndim == 2 and gaps.dtype == np.uint8
     if not fits or gaps.shape != (-(-values.size // 8),):
         raise InvalidInput("the bits of gaps do not fit the numbers")
@@ -259,14 +271,14 @@ class Checkpoint(
     """Write your state to your own disk.
 
     Attributes:
-        previous: round of the last checkpoint that is known to be whole at every party.
+        previous: round of the last checkpoint known to be complete at every party; 0, the default, for none.
     """
 
     round: int
     previous: int = 0
 
     def run(self, party: PartyView) -> Receipt:
-        """Write the state whole or not at all; the one before is kept until the next one is written."""
+        """Write the state completely or not at all; the state of round ``previous`` is kept."""
         party.save(checkpoint_name(self.round), keep=checkpoint_name(self.previous))
         return Receipt(party=party.name, round=self.round)
 
@@ -293,5 +305,5 @@ class Restore(
 
 
 def checkpoint_name(round: int) -> str:
-    """Name of the folder of the state after a round."""
+    """Return the name of the folder of the state after a round."""
     return f"round-{round:05d}"

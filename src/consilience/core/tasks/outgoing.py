@@ -1,18 +1,18 @@
-"""The one door out: run the tasks of a request at a party, and make what leaves of its replies.
+"""The single exit of a party: run the tasks of a request, and process the replies before they are sent.
 
 :func:`answer` is the only caller of :meth:`~consilience.core.tasks.base.Task.run`, on every network and at a
 party's own machine. Every reply passes, in this order:
 
-1. what the party's owner set, in its :class:`~consilience.core.party.outbox.Outbox`, such as noise and the
-   charge for it, which no coordinator can lower;
-2. what the coordinator asked for, by the headers of its request (:class:`.requests.Header`), such as
+1. the stages of the party's owner, in its :class:`~consilience.core.party.outbox.Outbox`, such as noise and
+   its privacy cost, which no coordinator can lower;
+2. the stages requested by the coordinator, in the headers of its request (:class:`.requests.Header`), such as
    compression.
 
-What :func:`answer` returns is what leaves. A party at its own machine then writes it into its log, and stores
-its state, before it sends it (:mod:`consilience.sites.party.site`).
+The party sends the result of :func:`answer`. A party at its own machine first writes it into its log, and
+stores its state (:mod:`consilience.sites.party.site`).
 
-Whatever goes wrong at a party leaves it as the :class:`~consilience.core.messages.replies.Failure` that
-:func:`failure_of` makes of it, whoever found it.
+Every error at a party is sent as the :class:`~consilience.core.messages.replies.Failure` that
+:func:`failure_of` makes of it.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ from consilience.core.tasks.foreign_errors import without_foreign_words
 from consilience.core.tasks.requests import StagedReplies, StagedTasks
 
 UNSAID = "what went wrong is said at the party alone, which has a budget of privacy"
-"""Reason that leaves a party whose outbox is discreet."""
+"""Reason sent by a party with a discreet outbox."""
 
 LONGEST_REASON = 200
-"""Characters of an error's reason that leave a party, and as many of its advice."""
+"""Largest number of characters of an error's reason that a party sends, and of its advice."""
 
 
 _KEPT = 10_000
@@ -56,11 +56,11 @@ def answer(party: PartyView, tasks: Sequence[Task]) -> Outcome:
 
     Args:
         party: the party.
-        tasks: tasks, in the order in which they are run.
+        tasks: tasks, in the order in which they run.
 
     Returns:
-        All that leaves: a reply for each task, or these as the request's headers have them
-        (:class:`.StagedReplies`), or the failure of the first that went wrong.
+        The message content to send: a reply for each task, their form under the request's headers
+        (:class:`.StagedReplies`), or the failure of the first task with an error.
     """
     party.outbox.withhold("")
     try:
@@ -98,7 +98,7 @@ def reply_of(
 
 
 def _failed(party: PartyView, error: Exception) -> Failure:
-    """The failure that leaves a party; the party keeps the words that do not."""
+    """Make the failure to send; the party keeps the text omitted from it."""
     failure = failure_of(
         party.name, error, discreet=party.outbox.discreet, trusted=not party.rules.redact_errors
     )
@@ -107,7 +107,7 @@ def _failed(party: PartyView, error: Exception) -> Failure:
 
 
 def _replies(party: PartyView, tasks: Sequence[Task]) -> tuple[Any, ...]:
-    """Run tasks, and make what may leave of their replies; a budget that lacks refuses before the first."""
+    """Run tasks and process their replies; an insufficient budget refuses before the first runs."""
     party.outbox.before(party, tasks)
     agreed, replies = party.agreement, []
     for task in tasks:
@@ -125,7 +125,7 @@ def _replies(party: PartyView, tasks: Sequence[Task]) -> tuple[Any, ...]:
 
 
 def _check_type(task: Task, reply: Any) -> None:
-    """Refuse a reply of another type than the one by which limits judged the task."""
+    """Refuse a reply of another type than the type stated by the task, by which limits judged it."""
     if type(reply) is not task.reply_type:
         what = f"{type(task).__name__} states {task.reply_type.__name__}"
         raise KnowledgeRefused(f"{what}, and replies with {type(reply).__name__}")
@@ -134,18 +134,23 @@ def _check_type(task: Task, reply: Any) -> None:
 def failure_of(
     party: str, error: Exception, *, discreet: bool = False, trusted: bool = False
 ) -> Failure:
-    """Make the failure that leaves a party in place of replies; every failure that leaves one is made here.
+    """Make the failure that a party sends instead of replies; this function makes all of them.
 
-    Of foreign code its class leaves and our own line that called it, since what it says may quote private
-    rows (:func:`.without_foreign_words`). Of our own words little leaves, of the reason and of the advice
-    alike; and nothing that no file or terminal takes, such as half of a surrogate pair.
+    Errors of third-party code are reduced to their class and our own line that called the code, because their
+    text may quote private rows (:func:`.without_foreign_words`). Reason and advice are each cut to
+    :data:`LONGEST_REASON` characters. Characters that a file or terminal cannot encode, such as half of a
+    surrogate pair, are replaced.
 
     Args:
         party: name of the party.
-        error: what went wrong.
-        discreet: whether the party's outbox is: only an error in which no row has part, by its class or its
-            code, then keeps its words.
-        trusted: whether who asks holds the party's rows anyway, as in a simulation: then foreign words leave.
+        error: the error.
+        discreet: whether the party's outbox is discreet. Only errors that cannot depend on rows, by their
+            class or code, then keep their text. The default is false.
+        trusted: whether the receiver holds the party's rows anyway, as in a simulation; third-party text is
+            then kept. The default is false.
+
+    Returns:
+        The failure.
     """
     spoken = isinstance(error, ConsilienceError) and (error.spoken or error.code)
     if discreet and not spoken:
@@ -167,11 +172,14 @@ def failure_of(
 
 
 def withheld(error: Exception, failure: Failure) -> str:
-    """The words of an error for its party's audit log, where they did not leave; empty where they did.
+    """Return the text of an error for its party's audit log, if the failure omits it.
 
     Args:
-        error: what went wrong.
-        failure: that left in its place.
+        error: the error.
+        failure: the failure sent in its place.
+
+    Returns:
+        The text; empty if the failure contains the reason completely.
     """
     if _cut(_reason(error)) == failure.reason:
         return ""
@@ -179,13 +187,13 @@ def withheld(error: Exception, failure: Failure) -> str:
 
 
 def _reason(error: Exception) -> str:
-    """One sentence on what went wrong, foreign words among it."""
+    """Describe an error in one sentence, including third-party text."""
     if not isinstance(error, ConsilienceError):
         return f"{type(error).__name__}: {error}"
     return f"{error.where}: {error.what}" if error.where else error.what
 
 
 def _cut(text: str) -> str:
-    """Return as much of a text as may leave."""
+    """Cut a text to :data:`LONGEST_REASON` characters, and replace characters that cannot be encoded."""
     text = text.encode(errors="replace").decode().strip()
     return text if len(text) <= LONGEST_REASON else text[:LONGEST_REASON] + " …"

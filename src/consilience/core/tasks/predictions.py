@@ -98,10 +98,12 @@ class Distill(
     Attributes:
         targets: shape ``(n_public, n_outputs)``: soft labels (float32) or values (float64).
         alpha: weight of the private rows, for learners that refit on both.
-        share: part of everyone's rows that a party's own count for, in a choice that is for everyone;
-            ``alpha`` by default.
-        free_alpha: whether a party may take a larger weight that serves its own rows better.
-        taught: mask of the public rows to train on, shape ``(n_public,)``, bool; ``None`` for all.
+        share: weight of a party's own rows among all parties' rows, for the purpose ``"everyone"``; ``None``,
+            the default, uses ``alpha``.
+        free_alpha: whether a party may take a larger weight to improve predictions for its own rows. The
+            default is false.
+        taught: mask of the public rows to train on, shape ``(n_public,)``, bool; ``None``, the default, for
+            all.
     """
 
     round: int

@@ -199,13 +199,16 @@ def open_request(messages: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 def write_request(tasks: tuple[Any, ...], before: int = 0) -> bytes:
-    """Encode tasks, with the headers that they come with.
+    """Encode tasks together with their headers.
 
-    A party at its own machine gives a request that comes again, byte by byte, its earlier reply.
+    A party at its own machine answers a byte-identical repeated request with its earlier reply.
 
     Args:
-        tasks: of the request.
+        tasks: tasks of the request.
         before: number of equal requests earlier in the round.
+
+    Returns:
+        The encoded request.
     """
     messages = [*tasks, *tasks.headers] if isinstance(tasks, StagedTasks) else [*tasks]
     return encode([*messages, AskedBefore(times=before)] if before else messages)

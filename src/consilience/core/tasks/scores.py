@@ -1,4 +1,4 @@
-"""Tasks that ask for what aggregators need beside predictions: scores of the public rows, and row counts.
+"""Tasks for the further inputs of aggregators: scores of the public rows, and row counts.
 
 A party computes scores in :mod:`consilience.core.party.row_scores`; :mod:`consilience.core.messages.scores`
 has the replies.
@@ -37,7 +37,7 @@ T = TypeVar("T", bound=Task)
 
 
 def of_rows(run: Callable[[T, PartyView], S]) -> Callable[[T, PartyView], S]:
-    """Wrap the ``run`` of a score: a party without rows of its own replies zeros, marked as absent."""
+    """Wrap the ``run`` of a score: a party without labels replies zeros, marked as absent."""
 
     @wraps(run)
     def replied(task: T, party: PartyView) -> S:
@@ -51,7 +51,13 @@ def of_rows(run: Callable[[T, PartyView], S]) -> Callable[[T, PartyView], S]:
 
 
 def score_task(kind: type[Score]) -> type[Task]:
-    """Find the task that asks for a kind of score.
+    """Find the task with a given type of score as its reply.
+
+    Args:
+        kind: the type of score.
+
+    Returns:
+        The task type.
 
     Raises:
         TypeError: there is none, or there are several.
@@ -69,7 +75,10 @@ def score_task(kind: type[Score]) -> type[Task]:
 
 
 def asked_once() -> frozenset[str]:
-    """Name the tasks whose reply is the same in every round; a run that is resumed asks them again."""
+    """Return the names of static tasks, whose reply is the same in every round.
+
+    A resumed run sends these tasks again.
+    """
     return frozenset(name for name, kind in task_types().items() if kind.static)
 
 
@@ -84,7 +93,7 @@ class ScorePublic(
     limits=(),
     summed="score",
 ):
-    """Say how typical each public row is of the rows that you were trained on."""
+    """Compute how typical each public row is of your training rows."""
 
     round: int
 
@@ -109,16 +118,19 @@ class ComparePublic(
     limits=(),
     summed="score",
 ):
-    """Say exactly how much denser your rows of each class lie than the public ones, at each public row.
+    """Compute exact density ratios of your rows of each class to the public rows, at each public row.
 
-    Of the rows that you train on, as if all were, so that calibration rows can judge what comes of it.
-    Rows can be rebuilt from the answer: a party with limits of its own gives none
-    (:class:`consilience.sites.party.Limits`), and is asked :class:`CompareCoarsely` instead.
+    The ratios use the training rows, scaled to the number of all private rows, so that calibration rows can
+    validate the result. Rows can be reconstructed from the answer. A party with limits
+    (:class:`consilience.sites.party.Limits`) therefore refuses this task, and receives
+    :class:`CompareCoarsely` instead.
 
     Attributes:
         ridge: ridge of :class:`consilience.core.numerics.density.PublicRatio`, above 0.
-        calibration: whether to compare your calibration rows alone, which no model was trained on.
-        estimator: ``"kernel"``, or ``"logistic"``, which a package registers, for odds of a regression.
+        calibration: whether to use only your calibration rows, which are held out from training. The default
+            is false.
+        estimator: ``"kernel"``, the default, or ``"logistic"``, which a package registers, for the odds of a
+            logistic regression.
     """
 
     round: int
@@ -152,7 +164,7 @@ class CompareCoarsely(
     limits=("density_ratios",),
     summed="score",
 ):
-    """Say by round counts, in your own settings, how much denser your rows lie than the public ones."""
+    """Compute quantised density ratios of your rows to the public rows, with your own settings."""
 
     round: int
 
@@ -188,7 +200,15 @@ class CountRows(
 
 
 def public_features(public: Public, agreement: Agreement) -> Array:
-    """Compute the features of public rows, which :class:`SendMoments` adds up of private ones."""
+    """Compute the features of public rows; :class:`SendMoments` sums such features of private rows.
+
+    Args:
+        public: the public rows.
+        agreement: agreement of the federation.
+
+    Returns:
+        Shape ``(n_public, n_features)``.
+    """
     return features_of(public, agreement.seed)
 
 
@@ -204,7 +224,7 @@ class CompareInputs(
     limits=(),
     summed="score",
 ):
-    """Say like :class:`ComparePublic` how densely your rows lie, of whatever class or value.
+    """Compute density ratios like :class:`ComparePublic`, but over all classes or values together.
 
     Attributes:
         ridge: ridge of :class:`consilience.core.numerics.density.PublicRatio`, above 0.
@@ -233,7 +253,7 @@ class SumCalibration(
     exposure="rows",
     limits=(),
 ):
-    """Say which public rows your calibration rows lie nearest to, and what these are labelled."""
+    """Sum the labels or values of your calibration rows at their nearest public rows."""
 
     round: int
 
@@ -244,7 +264,18 @@ class SumCalibration(
 
 
 def scored(kind: type[S], task: Task, party: PartyView, values: Array, **more: Any) -> S:
-    """Make the reply that holds these scores."""
+    """Make the reply with these scores.
+
+    Args:
+        kind: type of the reply.
+        task: the task.
+        party: the party.
+        values: the scores, shape ``(n_public, ...)``.
+        more: further fields of the reply.
+
+    Returns:
+        The reply.
+    """
     agreement = party.trainer.agreement
     if kind.per_class:
         more["classes"] = agreement.classes
