@@ -1,7 +1,7 @@
-"""Rule that chooses its weights: by the scores that the parties release, and by held-out rows.
+"""Rule ``auto``, which chooses its weights by the scores that the parties release, and by held-out rows.
 
-m parties, n public rows, K classes; ``s_c(x, y)`` is how many of party c's rows of class y come on one public
-row at x (:class:`consilience.core.numerics.density.PublicRatio`), ``p_c(x)`` its calibrated probabilities.
+m parties, n public rows, K classes; ``s_c(x, y)`` is the number of party c's rows of class y per public row
+at x (:class:`consilience.core.numerics.density.PublicRatio`), ``p_c(x)`` its calibrated probabilities.
 """
 
 from __future__ import annotations
@@ -67,18 +67,19 @@ _VARIED = 0.25
 """Variance over rows, relative to the median party's, below which answers count less in a plain mean."""
 
 _ALIKE, _STEEP = 0.3, 4
-"""Root of the median correlation of two parties' answers from which agreement counts in full; and exponent of
-agreement over the median party's. Chosen on seeds 0 to 5 of digits and heart disease."""
+"""Square root of the median correlation between two parties' answers from which agreement counts fully, and
+exponent of a party's agreement relative to the median party's. Chosen on seeds 0 to 5 of digits and heart
+disease."""
 
 _MOST, _SEVERAL = 2 / 3, 3
-"""Share of the parties that must know a class, and number of parties, for agreement to be evidence."""
+"""Share of the parties that must distinguish a class, and number of parties, for agreement to be evidence."""
 
 UNIFORM = "gives the same answer for every public row"
 """Clause on a party with a constant model."""
 
 _NEIGHBOURS, _STEPS = 20.0, 6
-"""Rows of each class that are taken for granted before the labels of neighbours are counted, a tenth of them
-of any class; and steps in which these counts are fitted."""
+"""Prior counts of neighbours' labels per class (a tenth of them spread over all classes), and number of
+expectation-maximisation steps."""
 
 
 def auto() -> Aggregator:
@@ -147,7 +148,7 @@ def _form_for(agreed: Agreement) -> Aggregator:
 
 
 def coarse_auto() -> Aggregator:
-    """Form of :func:`auto` for parties that all give coarse density ratios, as between sites."""
+    """Make the form of :func:`auto` for parties that all release coarse density ratios, as between sites."""
     return Aggregator("auto", _of_coarse, needs=(CoarseRatios,), calibrated=True)
 
 
@@ -156,10 +157,10 @@ def coarse_auto() -> Aggregator:
 
 @dataclass(frozen=True)
 class _Choice:
-    """A teacher of classes that may take part.
+    """Candidate for the teacher of classes.
 
     Attributes:
-        models: how the models' answer is made: ``"weighted"``, ``"mean"``, or ``"product"`` with the ratios.
+        models: source of the models' answer: ``"weighted"``, ``"mean"``, or ``"product"`` with the ratios.
         a: exponent of the ratios.
         b: exponent of the models.
     """
@@ -170,7 +171,7 @@ class _Choice:
 
     @property
     def doubt(self) -> float:
-        """Nats by which it has to be likelier than the usual choice to count as much."""
+        """Penalty in nats on the log-likelihood of this choice, 0 for a = b = 1."""
         return ((self.a - 1) ** 2 + (self.b - 1) ** 2) / 2
 
     def __str__(self) -> str:
@@ -193,10 +194,10 @@ CHOICES = (
 
 
 class Witnesses:
-    """Logarithms of the answers of ratios and models, from which every choice is made.
+    """Logarithms of the answers of ratios and models, from which the teacher of every choice is computed.
 
-    A model with the same answer for every row has no part in the answer of the models, unless its party
-    claims one class alone. Its ratios count.
+    A constant model takes no part in the answer of the models, unless its party claims one class alone. Its
+    ratios count.
 
     Args:
         outputs: p, shape ``(m, n, K)``.
@@ -231,7 +232,15 @@ class Witnesses:
             self._models = {name: np.log(values) for name, values in models.items()}
 
     def teacher(self, choice: _Choice, rows: Any = slice(None)) -> Array:
-        """Make the teacher of a choice, on some rows."""
+        """Compute the teacher of a choice, on some rows.
+
+        Args:
+            choice: the choice.
+            rows: indices of the rows; all by default.
+
+        Returns:
+            Probabilities, shape ``(n_rows, n_classes)``.
+        """
         answer = choice.b * self._models[choice.models][rows] + choice.a * self._ratios[rows]
         return np.asarray(softmax(answer, axis=1))
 
@@ -386,12 +395,13 @@ def _agreement(outputs: Array) -> Array:
     """Weight parties, class by class, by the agreement of their answers with those of the others.
 
     For a class, r is the median, over the other parties, of the correlation over rows between their
-    probabilities and the party's. A minority that agrees with itself does not raise this median. ``b = 1 /
-    (1 + d²)`` is lower for shifted answers; d is the distance of a party's mean probability from the median
-    party's, in median standard deviations. With r' and b' the medians over parties, the weight is ``min(1,
-    r / r')^4 min(1, b / b')^4``. If r' is below 0.09, answers hardly correlate, and the first factor moves
-    towards 1 as r' falls. All weights are 1 if fewer than two thirds of the parties can predict some class,
-    as with specialists: a party that disagrees may then be the only one with data of that class.
+    probabilities and the party's. A minority that agrees with itself does not raise this median.
+    ``b = 1 / (1 + d²)`` is lower for shifted answers; d is the distance of a party's mean probability
+    from the median party's, in median standard deviations. With r' and b' the medians over parties, the
+    weight is ``min(1, r / r')^4 min(1, b / b')^4``. If r' is below 0.09, answers hardly correlate, and the
+    first factor moves towards 1 as r' falls. All weights are 1 if fewer than two thirds of the parties
+    distinguish rows of some class, as with specialists: a party that disagrees may then be the only one
+    with data of that class. They are also 1 for fewer than three parties.
 
     Args:
         outputs: probabilities, shape ``(m, n, K)``.
@@ -451,7 +461,7 @@ def _confirmed(outputs: Array, labelled: tuple[Array, Array]) -> Array:
 
 
 def _median_of_values(stack: Stack) -> Combined:
-    """The median of values: at the edge of the usual range one party could still move a mean far."""
+    """Compute the median of values, because a party at the edge of the usual range can move a mean far."""
     return Combined(np.median(stack.outputs, axis=0), None, (f"auto: median {_WITHOUT_RATIOS}",))
 
 

@@ -52,8 +52,7 @@ class Teacher:
     Attributes:
         values: shape ``(n_public, n_outputs)``: soft labels (float32) or values (float64).
         weights: weight of each party on each row, shape ``(m, n_public)``; ``None`` if the rule is not a
-            weighted mean. Rows with zero weight for every party are not
-            taught.
+            weighted mean. Rows with zero weight for every party are not taught.
         parties: names of the m parties that replied; excluded ones are among them, with weight 0.
         notes: remarks of the rule for the ledger, such as its choice, or the excluded parties.
         memory: memory for the next round, of the rule and of its screen.
@@ -256,7 +255,7 @@ class Aggregator:
         return Teacher(values, weights, replies.parties, notes, kept)
 
     def _of_mean(self, replies: Replies) -> Combined:
-        """The rule applied to the parties' mean, and how much each party counted on each row."""
+        """Apply the rule to the parties' mean, and return it with the weight of each party on each row."""
         if RowCount in self.needs:
             total = replies.sum(Predictions, weights="rows", over=None)
             mean, shares = total.values, total.weights
@@ -309,28 +308,28 @@ def completed(scores: Sequence[Any]) -> Array:
 
 
 def one_party(outputs: Array, *, needs: tuple[type[Any], ...] = ()) -> Stack:
-    """The stack of one party with these outputs, and one row where the rule counts rows.
+    """Make the stack of one party with these outputs, and with one private row if the rule counts rows.
 
     Args:
         outputs: shape ``(n_public, n_outputs)``.
-        needs: types of the scores that the rule reads: ``RowCount`` or none.
+        needs: types of the scores that the rule uses: ``RowCount`` or none.
     """
     return Stack(("mean",), outputs[None], {kind: np.ones(1) for kind in needs})
 
 
 def weighted_mean_of(outputs: Array, weights: Array) -> Array:
-    """``sum_m weights[m, n] outputs[m, n, k]``, shape ``(n, k)``."""
+    """Compute ``sum_m weights[m, n] outputs[m, n, k]``, shape ``(n, k)``."""
     return np.asarray(np.einsum("mn,mnk->nk", weights, outputs))
 
 
 def plain_mean(stack: Stack) -> Combined:
-    """The mean over parties, and their equal weights."""
+    """Compute the mean over parties, with their equal weights."""
     weights = np.full(stack.outputs.shape[:2], 1 / len(stack.parties))
     return Combined(stack.outputs.mean(axis=0), weights)
 
 
 def mean_by_rows(stack: Stack) -> Combined:
-    """The mean over parties weighted by their private row counts, and these weights."""
+    """Compute the mean over parties weighted by their private row counts, with these weights."""
     rows = stack.further[RowCount]
     weights = np.repeat((rows / rows.sum())[:, None], stack.outputs.shape[1], axis=1)
     return Combined(weighted_mean_of(stack.outputs, weights), weights)

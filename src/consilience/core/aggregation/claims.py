@@ -195,9 +195,11 @@ COARSE = Thresholds(
     wrong_class=0.88,
     sure=False,
 )
-"""Thresholds for exact and coarse density ratios. Chosen on seeds 0 to 5 of digits and heart disease, with
-and without attackers, between the largest honest party and the smallest attacker. Coarse claims overlap more,
-so that their thresholds spare more parties and find fewer attackers."""
+"""Thresholds for exact and coarse density ratios.
+
+Chosen on seeds 0 to 5 of digits and heart disease, with and without attackers, between the largest honest
+party and the smallest attacker. Coarse claims overlap more, so that their thresholds spare more parties and
+find fewer attackers."""
 
 LEAST_ROWS = 8
 """Minimum number of public rows for agreement on them to be evidence."""
@@ -210,8 +212,9 @@ _APART = 0.1
 share no class, and likeness is no evidence."""
 
 _WRONG = 0.45
-"""Share of wrong squared votes on labelled rows; honest parties had at most 0.22 with exact ratios, and 0.43
-with coarse ones."""
+"""Share of wrong squared votes on labelled rows above which a party is excluded.
+
+Honest parties had at most 0.22 with exact ratios, and 0.43 with coarse ones."""
 
 _MOSTLY_WRONG = 0.7
 """The same share, from which a party with few claims is tested like one with many."""
@@ -220,20 +223,25 @@ _ASTRAY = 0.7
 """Votes for a class on labelled rows of another: between the largest honest party and most attackers."""
 
 _EVERYWHERE, _WIDER, _WIDE = 0.9, 1.8, 3.8
-"""Share of all public rows over which claims of a class are everywhere; times the rows of others that claim
-the class that are needed for it; and times their rows from which little contradiction is needed."""
+"""Thresholds on the number of rows over which a party's claims of a class are spread.
+
+They are the share of all public rows from which the claims are everywhere; the ratio to the other claimants'
+number of rows needed in addition; and the ratio from which little contradiction suffices."""
 
 _CONSISTENT = 0.4
 """Minimum agreement between a party's model and claims, relative to the usual party's; honest parties had at
 least 0.57."""
 
 _MORE_PARTIES = 0.2
-"""Exponent of the number of parties over ten, by which the threshold of outvoted claims rises. Of fifty
-honest parties with 28 rows each, the largest share was 0.45."""
+"""Exponent of the number of parties over ten, by which the threshold of outvoted claims rises.
+
+Of fifty honest parties with 28 rows each, the largest share was 0.45."""
 
 _SOME_OUTVOTED, _MOST_OUTVOTED = 0.18, 0.4
-"""Share of votes, by its own density, that must be outvoted for a spread of claims to be evidence: if the
-claims are also on far more rows than those of the class's other holders, and otherwise."""
+"""Minimum share of outvoted votes, weighted by density, for a spread of claims to be evidence.
+
+The first applies to claims on far more rows than those of the class's other claimants, the second to all
+others."""
 
 
 def suspects(
@@ -268,7 +276,7 @@ def suspects(
 
 
 def _inconsistent(ratios: Array, outputs: Array, votes: Array, limits: Thresholds) -> list[Suspect]:
-    """Claims that the party's own model contradicts, as of another table or with labels in another order."""
+    """Find claims that contradict the party's model, as with another table or labels in another order."""
     claimed = ratios.sum(axis=(1, 2))
     kept = votes.sum(axis=(1, 2)) / np.maximum(claimed, _LEAST)
     usual = float(np.median(kept[claimed > 0])) if claimed.any() else 0.0
@@ -283,7 +291,7 @@ def _inconsistent(ratios: Array, outputs: Array, votes: Array, limits: Threshold
 
 
 def _misplaced(ratios: Array, outputs: Array, votes: Array, limits: Thresholds) -> list[Suspect]:
-    """Claims that lie where the others claim another class."""
+    """Find claims at rows that the others claim for another class."""
     same, other = _likeness(votes)
     low, high = np.median(other), np.median(same)
     if high - low < _APART:
@@ -372,7 +380,7 @@ def relative_size(mass: Array) -> Array:
 
 
 def _spread(ratios: Array, outputs: Array, votes: Array, limits: Thresholds) -> list[Suspect]:
-    """Claims of a class on far more rows than is usual, which others contradict or claim on fewer rows."""
+    """Find claims of a class on far more rows than usual, if others contradict them or claim fewer rows."""
     mass = votes.sum(axis=1)
     rows = mass**2 / np.maximum((votes**2).sum(axis=1), _LEAST)
     holds = mass > 1
@@ -396,10 +404,11 @@ def _spread(ratios: Array, outputs: Array, votes: Array, limits: Thresholds) -> 
 
 
 def _outvoted(ratios: Array, outputs: Array, votes: Array, limits: Thresholds) -> list[Suspect]:
-    """Claims on rows at which more parties claim another class.
+    """Find claims on rows at which more parties claim another class.
 
-    An attacker that claims another class at the rows of few honest holders can have them outvoted instead of
-    itself. So the party to exclude is the one without which the least is outvoted of all others' claims.
+    An attacker that claims another class at the rows of few honest holders can make them look outvoted
+    instead of itself. The strongest suspect is therefore the party without which the fewest votes of all
+    others are outvoted.
     """
     share = _contradicted(ratios, outputs, votes, limits)
     # The largest share of so many honest parties grows with their number; limits are for ten.
@@ -426,11 +435,11 @@ def _contradicted(ratios: Array, outputs: Array, votes: Array, limits: Threshold
 def wrong_on_labels(
     ratios: Array, outputs: Array, rows: Array, labels: Array, limits: Thresholds
 ) -> list[Suspect]:
-    """Find the parties whose votes on labelled rows are wrong, in all or in one class.
+    """Find the parties whose votes on labelled rows are wrong, in total or in one class.
 
-    In all: the share of a party's squared votes for another class than the label is above 0.45, and above
-    chance by two standard errors of as many rows as its votes lie on. The share of a party of few claims
-    counts less, unless it is above 0.7 on eight rows. In one class: its mean wrong vote
+    In total: the share of a party's squared votes for another class than the label is above 0.45, and above
+    chance by two standard errors for the effective number of rows of its votes. The share of a party with few
+    claims counts less, unless it is above 0.7 on eight rows. In one class: its mean wrong vote
     less its right one, each weighted by its squared density, is near the most that there can be. Or it votes
     for one labelled class on the rows of another as much as on its own: the ratio of its votes, 2 at most,
     times its mean share of votes there, weighted by density, is above 0.7; honest parties had 0.48 with

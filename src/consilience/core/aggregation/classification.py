@@ -166,7 +166,7 @@ def power_sharpened_mean(exponent: float = 2.0) -> Aggregator:
 
 
 def majority_vote() -> Aggregator:
-    """The share of parties whose likeliest class it is; a party's ties are split evenly."""
+    """Compute the share of parties with this likeliest class; a party's ties are split evenly."""
 
     def rule(stack: Stack) -> Combined:
         top = stack.outputs == stack.outputs.max(axis=2, keepdims=True)

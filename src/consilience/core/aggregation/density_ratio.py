@@ -20,8 +20,7 @@ __all__ = [
 
 
 RIDGE = 0.3
-"""Smoothing of density ratios. Chosen on digits, MNIST and TREC, by the accuracy of the teacher on their
-public rows."""
+"""Smoothing of density ratios, chosen by the teacher's accuracy on public rows of digits, MNIST and TREC."""
 
 Estimator = Literal["kernel", "logistic"]
 ESTIMATORS = ("kernel", "logistic")

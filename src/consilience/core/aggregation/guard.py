@@ -42,9 +42,11 @@ from consilience.core.validation.arrays import Array
 from consilience.core.validation.printing import prints_no_rows
 
 _HALF = 0.5
-"""For a rule without density ratios: number of standard deviations by which a party's wrong votes on secret
-rows must exceed its right ones, and minimum of its votes there. A specialist is not excluded for missing
-votes."""
+"""Thresholds on secret rows for a rule without density ratios.
+
+They are the number of standard deviations by which a party's wrong votes must exceed its right ones, and the
+minimum sum of its votes. A specialist is not excluded for missing votes."""
+
 
 EXCLUDED = " is excluded"
 """Words after the name of an excluded party, at the beginning of its note."""
@@ -258,7 +260,7 @@ class _Claims:
 
     @classmethod
     def of(cls, replies: Replies) -> _Claims | None:
-        """Read them off replies; ``None`` unless every party gave some of one kind."""
+        """Read the claims from replies; ``None`` unless every party gave ratios of one kind."""
         predictions = replies.of(Predictions)
         for kind, limits in ((DensityRatios, EXACT), (CoarseRatios, COARSE), (InputRatios, None)):
             if not replies.of(kind) or len(given := replies.of(kind)) != len(replies):
@@ -399,7 +401,7 @@ def _calibration_bounded(
 
 
 def _values_bounded(answers: Mapping[str, tuple[Any, ...]]) -> dict[str, tuple[Any, ...]]:
-    """Replies whose predicted values are within the usual range; of classes as they are."""
+    """Clip predicted values to the usual range; predictions of classes stay unchanged."""
     predictions = [one for mine in answers.values() for one in mine if isinstance(one, Predictions)]
     limits = _range(predictions)
     new = dict(answers)
@@ -412,19 +414,19 @@ def _values_bounded(answers: Mapping[str, tuple[Any, ...]]) -> dict[str, tuple[A
 
 
 def _range(predictions: list[Predictions]) -> tuple[Array, Array] | None:
-    """The usual range of predicted values; ``None`` for classes."""
+    """Compute the usual range of predicted values; ``None`` for classes."""
     if not predictions or predictions[0].kind != "values":
         return None
     return usual_range(np.stack([one.values for one in predictions], dtype=np.float64))
 
 
 def _with(answer: tuple[Any, ...], reply: Any, values: Array) -> tuple[Any, ...]:
-    """A party's answer with other values in one reply."""
+    """Replace the values of one reply in a party's answer."""
     return tuple(replace(one, values=values) if one is reply else one for one in answer)
 
 
 def _probabilities(predictions: list[Predictions]) -> Array | None:
-    """Probabilities of the parties, shape ``(m, n, K)``; ``None`` if they predict no classes."""
+    """Stack the parties' probabilities, shape ``(m, n, K)``; ``None`` if they predict no classes."""
     if not predictions or predictions[0].kind == "values":
         return None
     values = np.stack([one.values for one in predictions], dtype=np.float64)
@@ -448,17 +450,17 @@ def _capped(replies: Replies, most: float | Literal["median"]) -> Replies:
 
 
 def capped_at(claims: Array, most: float | Literal["median"]) -> float:
-    """Give what one party may claim.
+    """Compute the maximum that one party may claim.
 
     Args:
-        claims: of all, shape ``(m,)``.
+        claims: claims of all parties, shape ``(m,)``.
         most: a number, or ``"median"`` for 1.5 times the median of all claims.
     """
     return ABOVE_USUAL * float(np.median(claims)) if most == "median" else float(most)
 
 
 def _claim(reply: Any) -> float:
-    """Rows that a reply claims; the largest of log-densities."""
+    """Return the number of rows that a reply claims; for log-densities the largest value."""
     if isinstance(reply, RowCount):
         return float(reply.rows)
     if isinstance(reply, LogDensities):
@@ -467,7 +469,7 @@ def _claim(reply: Any) -> float:
 
 
 def _within(reply: Any, claim: float, limit: float) -> Any:
-    """The reply, claiming no more than a limit."""
+    """Scale a reply down to a limit of its claims."""
     if isinstance(reply, RowCount):
         return replace(reply, rows=int(limit))
     if isinstance(reply, LogDensities):

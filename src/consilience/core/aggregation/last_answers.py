@@ -117,16 +117,16 @@ class LastAnswers:
 
 
 def still_at_work(replies: Replies) -> tuple[str, ...]:
-    """Name the parties that did not answer in time, whom a teacher reaches when they are done."""
+    """Return the names of the late parties, which receive a teacher when they are done."""
     return tuple(party for party, why in replies.missing.items() if why.kind == "late")
 
 
 def _scored(said: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Replies that a rule reads; that training was done is none."""
+    """Return the replies that a rule uses, without receipts of training."""
     return tuple(one for one in said if not isinstance(one, Receipt))
 
 
 def _blended(old: Predictions, share: float, mean: Array) -> Predictions:
-    """A share of old predictions, and for the rest a mean."""
+    """Compute the weighted mean of old predictions and a mean."""
     values = share * old.values.astype(np.float64) + (1 - share) * mean
     return replace(old, values=values.astype(old.values.dtype))

@@ -45,8 +45,8 @@ def value_density_ratio(power: float = 1.0, ridge: float = RIDGE) -> Aggregator:
     """Weight each party, per public row, by its density ratio of private to public rows.
 
     **For simulations**, as :func:`~consilience.core.aggregation.density_ratio.density_ratio`: private rows
-    can be reconstructed from the exact ratios that this rule requires. The teacher is ``sum_c S_c(x) f_c(x)
-    / sum_c S_c(x)``. ``S_c(x)`` is the number of party c's rows per public row at x
+    can be reconstructed from the exact ratios that this rule requires. The teacher is
+    ``sum_c S_c(x) f_c(x) / sum_c S_c(x)``. ``S_c(x)`` is the number of party c's rows per public row at x
     (:class:`consilience.core.numerics.density.PublicRatio`), and f_c its model. If every model is exact on
     its party's rows, this is the mean of y given x in the pooled data. If no party has a row near x, the
     teacher is the plain mean.

@@ -84,8 +84,8 @@ def anderson(
     rounds; the plain iteration needs hundreds. Clients need no change.
 
     Safeguard: the combination predicts a residual of length ``‖f_t − ΔF γ‖``. If the next residual is more
-    than ``growth`` times as long, the history does not describe G: it is deleted, and the plain step ``v_t
-    = g_t`` is taken. For nonlinear models, G is affine only near its fixed point. If training is random, or
+    than ``growth`` times as long, the history does not describe G: it is deleted, and the step is the plain
+    ``v_t = g_t``. For nonlinear models, G is affine only near its fixed point. If training is random, or
     if other parties take part in every round, residuals contain noise that no combination can cancel. The
     safeguard then acts so often that most steps are plain ones, with little loss and little gain. Use
     :func:`damped` against such noise.

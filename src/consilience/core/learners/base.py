@@ -109,8 +109,8 @@ class Learner(ABC):
     schema: Schema | None = None
     """Schema of the columns of a table's rows; ``None`` for other rows."""
     labels: Mapping[str, int] | None = None
-    """Label of each class to its output column, including a party's local labels; ``None`` for 0, 1, … in
-    order."""
+    """Label of each class to its output column, with a party's local labels; ``None`` for 0, 1, … in order.
+    """
     ordered: bool = False
     """Whether the classes are ordered bins; soft targets then keep smaller shares."""
 
@@ -121,7 +121,7 @@ class Learner(ABC):
 
     @property
     def least_leaf(self) -> int:
-        """Training rows that a leaf of its trees holds at least; 1 for other models."""
+        """Minimum number of training rows in a leaf of its trees; 1 for other models."""
         return 1
 
     def bind(self, n_outputs: int, schema: Schema | None = None) -> None:
@@ -162,8 +162,7 @@ class Learner(ABC):
         """
 
     def check_saving(self) -> None:
-        """Raise ``InvalidInput`` if the trained model could not be saved, or not be read by
-        another process."""
+        """Raise ``InvalidInput`` if the trained model cannot be saved, or not be read by another process."""
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({getattr(self, 'name', '')})"
@@ -319,9 +318,9 @@ def suited_to(learner: Learner, outcome: Outcome | None) -> Learner:
 
 @runtime_checkable
 class Parametric(Protocol):
-    """A learner whose parameters can be read, set and pulled at, as protocols that exchange them need it.
+    """Learner whose parameters can be read, set and corrected, for protocols that exchange parameters.
 
-    Those of torch modules are (:class:`consilience.models.torch.learner.TorchLearner`).
+    :class:`consilience.models.torch.learner.TorchLearner` implements it.
     """
 
     @property
@@ -329,7 +328,7 @@ class Parametric(Protocol):
         """Whether the learner has parameters."""
 
     def trained_parameters(self) -> frozenset[str]:
-        """Names of those that training changes by gradients."""
+        """Names of the parameters that gradients change in training."""
 
     def start(self, X: Array, *, rng: np.random.Generator) -> None:
         """Draw first parameters."""
@@ -338,7 +337,7 @@ class Parametric(Protocol):
         """Parameters by name."""
 
     def set_parameters(self, values: Mapping[str, Array]) -> None:
-        """Replace what :meth:`parameters` gives."""
+        """Replace the parameters, by name."""
 
     def fit_corrected(self, X: Array, targets: Array, **how: Any) -> Steps:
         """Train with changed gradients (:class:`GradientCorrection`)."""
@@ -371,7 +370,7 @@ class Model:
     def rows(self, X: Any) -> Array:
         """Read rows as numbers; a table is read by the names of the training columns.
 
-        Categories without training rows are read as missing.
+        Categories unknown during training are read as missing.
 
         Args:
             X: inputs, shape ``(n, ...)``, or a table.

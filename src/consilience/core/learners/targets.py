@@ -74,7 +74,7 @@ def usable(
 
 
 def harden(targets: Array) -> Array:
-    """The likeliest class of each row, shape ``(n,)``; the first of equals.
+    """Return the likeliest class of each row, shape ``(n,)``; the first one of equals.
 
     >>> harden(np.array([[0.2, 0.8], [0.5, 0.5]]))
     array([1, 0])
@@ -83,7 +83,7 @@ def harden(targets: Array) -> Array:
 
 
 def without_small(targets: Array, smallest: float = SMALLEST_SHARE) -> Array:
-    """Leave out the classes up to a share of their row's largest probability; rows sum to 1 again.
+    """Drop the classes up to a share of their row's largest probability, and rescale rows to sum to 1.
 
     >>> without_small(np.array([[0.03, 0.25, 0.75]]))
     array([[0.  , 0.25, 0.75]])

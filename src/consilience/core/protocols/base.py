@@ -146,7 +146,7 @@ class ProtocolFactory(Generic[P]):
 
     @cached_property
     def __signature__(self) -> Signature:
-        """Signature that users see: options by name, and those that every protocol has."""
+        """Signature for users: the protocol's options and those of every protocol, by name."""
         own = signature(self._function)
         options = list(own.parameters.values())[3:]  # behind network, public and state
         named = [one for one in options if one.kind is not one.VAR_KEYWORD]

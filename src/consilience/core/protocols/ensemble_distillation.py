@@ -85,7 +85,7 @@ from consilience.core.tasks.predictions import Distill, FitPrivate
 from consilience.core.validation.arrays import Array
 
 _FIRST, _DIVERGED = 5, 1e3
-"""A consensus so many times as large as any proposal of the first rounds has diverged."""
+"""Number of first rounds, and factor over their largest proposal above which a consensus has diverged."""
 
 
 @protocol(

@@ -27,9 +27,8 @@ paper. One round is *one-shot* distillation.
 Deviations
     - The mean of line 8 may be any aggregator of values, its step any consensus step: ``replace()`` by
       default, which is Algorithms 1 and 2; ``anderson()`` arrives at their limit in fewer rounds.
-        - In line 11 K_pp + ε I replaces K_pp; :class:`~consilience.core.aggregation.Deregularization`
-        explains
-      the reason.
+    - In line 11 K_pp + ε I replaces K_pp; :class:`~consilience.core.aggregation.Deregularization` gives the
+      reason.
     - Round 0 is yielded after line 3: the local models.
     - Any regressor may take part. A regressor that retrains from scratch on every fit follows line 14
       exactly if its loss is a weighted mean over rows. A regressor that continues from its current

@@ -22,8 +22,7 @@ GROUP = "consilience.wrappings"
 """Group of entry points whose values are a :class:`Wrapping`."""
 
 Summed = bool | Literal["class sums"]
-"""Whether sums of answers suffice for a protocol, or the kind of answers to which parties can add shared
-noise."""
+"""Whether sums of answers suffice for a protocol, or the kind of answers that support shared noise."""
 
 
 class WrappedProtocol(Protocol):

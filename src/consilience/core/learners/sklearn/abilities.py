@@ -89,7 +89,7 @@ def _check_trainable(last: Any) -> None:
 
 
 def _holds_frozen(model: Any) -> bool:
-    """Tell whether a model is, or holds, a classifier that ``fit`` leaves as it is."""
+    """Return whether a model is, or contains, a frozen classifier."""
     if type(model).__name__ == "FrozenEstimator" and hasattr(model, "predict"):
         return True
     return any(
@@ -98,7 +98,7 @@ def _holds_frozen(model: Any) -> bool:
 
 
 def _scores_pairs(model: Any) -> bool:
-    """Tell whether the scores of a model, or of one inside of it, are of pairs of classes."""
+    """Return whether the decision scores of a model, or of a model inside it, are for pairs of classes."""
     own = parameters(model)
     tried = [own] + [grid for value in own.values() for grid in _tables(value)]
     named = [

@@ -20,7 +20,7 @@ _OFF = 1e-3
 
 
 def source_of(model: Any) -> Source:
-    """Tell the best source of probabilities that a classifier has."""
+    """Return a classifier's best source of probabilities."""
     if hasattr(model, "predict_proba"):
         return "native"
     return "decision" if hasattr(model, "decision_function") else "one-hot"
@@ -74,10 +74,17 @@ def shares_of(
 
 
 def checked(found: Array, where: str) -> Array:
-    """Check rows of probabilities, shape ``(n, k)``; those in single precision are made to sum to 1.
+    """Check rows of probabilities; those in single precision are rescaled to sum to 1.
+
+    Args:
+        found: rows of probabilities, shape ``(n, k)``.
+        where: the model, for errors.
+
+    Returns:
+        Probabilities, of the same shape.
 
     Raises:
-        InvalidInput: a row is no distribution.
+        InvalidInput: a row is not a distribution.
     """
     total = found.sum(axis=1, keepdims=True)
     # Not "any is wrong": NaN compares as false.
@@ -96,7 +103,10 @@ def checked(found: Array, where: str) -> Array:
 
 
 def softmax_of(scores: Array) -> Array:
-    """Probabilities of decision scores, shape ``(n, k)``; one score a row is the second class's of two."""
+    """Convert decision scores to probabilities, shape ``(n, k)``.
+
+    A single score per row is the score of the second of two classes.
+    """
     if scores.ndim == 1:
         scores = np.stack([np.zeros_like(scores), scores], axis=1)
     return np.asarray(softmax(scores, axis=1))

@@ -257,7 +257,7 @@ def takes_many_outputs(last: Any) -> bool:
 
 
 def takes_texts(model: Any) -> bool:
-    """Tell whether the rows of a model are texts, by its tags."""
+    """Return whether the rows of a model are texts, by its tags."""
     if not hasattr(model, "__sklearn_tags__"):
         return False
     from sklearn.utils import get_tags
@@ -270,7 +270,7 @@ _CATEGORIES = ("XGB", "LGBM", "CatBoost", "HistGradientBoosting")
 
 
 def is_catboost(model: Any) -> bool:
-    """Tell whether a model is CatBoost's, which takes categories as texts and never as missing."""
+    """Return whether a model is CatBoost's, which requires categories as texts, without missing ones."""
     return type(model).__name__.startswith("CatBoost")
 
 
@@ -294,13 +294,13 @@ def told_categories(model: Any, X: Any) -> None:
 
 
 def texts_of_categories(X: Any) -> Any:
-    """Make texts of a table's categories, the empty one of a gap, which no category is."""
+    """Convert a table's categories to texts, with the empty text for a missing value."""
     names = X.select_dtypes("category").columns
     return X.assign(**{name: X[name].astype(object).where(X[name].notna(), "") for name in names})
 
 
 def takes(model: Any) -> Takes:
-    """Tell how a model takes the rows of a table, by its name, its options, its tags and its steps."""
+    """Determine a model's format for a table's rows, from its name, its options, its tags and its steps."""
     before, last = parts(model)
     steps = [step for _, step in before] + [last]
     if any(type(step).__name__ == "ColumnTransformer" for step in steps):

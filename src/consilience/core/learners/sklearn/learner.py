@@ -288,8 +288,7 @@ class SklearnLearner(Learner):
 
     @property
     def trained(self) -> Any:
-        """The trained estimator or pipeline; the first one if each output has one; ``None`` before
-        training."""
+        """The trained estimator or pipeline; the first one if each output has one; ``None`` until then."""
         return self._models[0] if self._models else None
 
     @property

@@ -1,4 +1,4 @@
-"""Whether row weights reach a model that takes them: some models around others drop them without a word."""
+"""Test whether row weights reach a model; some models around others drop them silently."""
 
 from __future__ import annotations
 
@@ -57,13 +57,13 @@ def weights_arrive(model: Any, kind: Kind) -> bool:
 
 
 def has_inner_folds(model: Any) -> bool:
-    """Tell whether a model's probabilities come of inner folds that see no row weights: libsvm's."""
+    """Return whether a model's probabilities come from inner folds without row weights, as with libsvm."""
     own = type(model).__module__.startswith("sklearn.svm.")
     return own and getattr(model, "probability", False) in (True, 1)
 
 
 def without_inner_folds(model: Any) -> None:
-    """Have a model of libsvm, in place, compute scores alone: one for each class."""
+    """Make a model of libsvm, in place, compute only scores: one for each class."""
     usual = type(model)().probability  # newer versions of scikit-learn warn of any other value
     model.set_params(probability=usual, decision_function_shape="ovr")
 
@@ -120,8 +120,7 @@ def _inputs(model: Any, second: Array, rng: np.random.Generator) -> Iterator[Arr
 def _gap(
     model: Any, X: Array, kind: Kind, second: Array, rows: Array, labels: Array, weights: Any
 ) -> float:
-    """Compute the difference between the answers to both groups after a fit; 1 if they are
-    separated surely."""
+    """Compute the difference of a fitted model's answers to both groups; 1 if they are fully separated."""
     fresh = seeded(unfitted(model), np.random.default_rng(0))
     if kind == "classification":
         neutralise_options(fresh)

@@ -35,7 +35,7 @@ _SAME: dict[str, tuple[Any, ...]] = {"penalty": ("l2", "deprecated"), "l1_ratio"
 
 
 def is_plain_logistic(last: Any) -> bool:
-    """Tell whether an estimator is scikit-learn's logistic regression, as it is but for C and the like."""
+    """Return whether an estimator is scikit-learn's logistic regression with defaults except for C etc."""
     kind = type(last)
     if kind.__name__ != "LogisticRegression" or not kind.__module__.startswith("sklearn."):
         return False
