@@ -1,6 +1,6 @@
 """The private side of a party: its rows, its model, its training and its scores of rows.
 
-It is the same in a simulation and at a hospital. There :mod:`consilience.sites.party` puts limits, a state on
-the disk and an audit log around it, :mod:`consilience.sites.party` runs the processes that connect it, and
-``consilience party`` is their command line.
+The same code runs in a simulation and at a hospital. At a hospital, :mod:`consilience.sites.party` adds
+limits, saved state and an audit log, and runs the processes that connect the party. ``consilience party`` is
+its command line.
 """

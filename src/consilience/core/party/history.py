@@ -49,7 +49,7 @@ class TaskHistory:
         self.digest = hashlib.sha256(bytes.fromhex(self.digest) + digest).hexdigest()
 
     def restore(self, digest: str) -> None:
-        """Go back to the history of a saved state."""
+        """Set the history to that of a saved state."""
         self.digest = digest
 
     def forget(self) -> None:

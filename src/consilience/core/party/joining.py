@@ -102,9 +102,10 @@ class Joining:
         return public
 
     def _check_roles(self) -> None:
-        """Raise ``InvalidInput`` if the lists of parties name one twice, or contradict the party itself.
+        """Raise ``InvalidInput`` if a list of parties contains duplicates or contradicts the party's role.
 
-        Parties act by these lists, so that a wrong one is equal bytes with another effect at one of them.
+        Parties act by these lists. A wrong list would be equal at all parties but change the behaviour of one
+        of them.
         """
         agreement = self.agreement
         if list(agreement.summed) != sorted(set(agreement.summed)):
@@ -121,7 +122,7 @@ class Joining:
                 raise InvalidInput(f"the agreement has it as {stated}{role}", where=self._where)
 
     def _check_encoder(self, own: str) -> None:
-        """Raise ``InvalidInput`` if the party would compare rows by other features than were agreed on."""
+        """Raise ``InvalidInput`` if the party's encoder differs from the agreed one."""
         agreed = self.agreement.encoder
         if own == agreed:
             return
@@ -140,7 +141,12 @@ class Joining:
         )
 
     def check_outputs(self, public: Public, rows: int) -> None:
-        """Raise ``InvalidInput`` if outputs for so many rows need more memory than there is."""
+        """Raise ``InvalidInput`` if the outputs for so many rows exceed the available memory.
+
+        Args:
+            public: the public rows.
+            rows: number of rows of outputs.
+        """
         outputs = self.agreement.outputs
         check_memory(
             8 * rows * outputs,
@@ -152,7 +158,11 @@ class Joining:
     def check_model(self, learner: Learner, public: Public) -> None:
         """Raise ``InvalidInput`` if the model cannot take the rows of the federation.
 
-        With a budget of privacy that depends on the public rows alone.
+        At a party with a privacy budget, the check depends on the public rows alone.
+
+        Args:
+            learner: the untrained learner.
+            public: the public rows.
         """
         rows = self.rows
         if not (len(public) or self.discreet or self.sent):

@@ -9,7 +9,7 @@ from consilience.core.validation.arrays import Array
 
 
 class Memory:
-    """Arrays by name, which are part of the party's state. It starts empty with each join."""
+    """Arrays by name, as part of the party's state; empty after each join."""
 
     def __init__(self) -> None:
         self._arrays: dict[str, Array] = {}
@@ -36,7 +36,7 @@ class Memory:
         return self._arrays
 
     def replace(self, arrays: Mapping[str, Array]) -> None:
-        """Forget everything, and keep these arrays."""
+        """Discard all arrays, and keep these instead."""
         self._arrays = dict(arrays)
 
     def keep(self, **arrays: Array) -> None:
@@ -44,5 +44,5 @@ class Memory:
         self._arrays |= arrays
 
     def drop(self, name: str) -> None:
-        """Forget an array, if there is one of this name."""
+        """Remove an array, if there is one of this name."""
         self._arrays.pop(name, None)

@@ -113,7 +113,7 @@ class Choice:
         return np.asarray(near * (self.own * alone + (1 - self.own) * here) + (1 - near) * taught)
 
     def corrected(self, taught: Array) -> Array:
-        """Correct predictions of the taught model for own rows, shape ``(n, n_outputs)``."""
+        """Correct predictions of the distilled model for own rows, shape ``(n, n_outputs)``."""
         if self.rare == 1:
             return taught
         here = taught * np.where(np.array(self.familiar) > 0, 1.0, self.rare)
@@ -124,7 +124,7 @@ class Choice:
         """Read a choice from a file.
 
         Raises:
-            KeyError, TypeError, ValueError, InvalidInput: it is damaged.
+            KeyError, TypeError, ValueError, InvalidInput: the record is damaged.
         """
         alpha = record["alpha"]
         return cls(
@@ -142,12 +142,12 @@ class Choice:
 
     @property
     def asks_region(self) -> bool:
-        """True if it depends on where a row lies."""
+        """True if the mixture depends on the density ratio of a row."""
         return self.own > 0 and self.reach > 0
 
     @property
     def taught_is_worse(self) -> bool:
-        """True if the taught model has the larger loss on the calibration rows."""
+        """True if the distilled model has the larger loss on the calibration rows."""
         return bool(self.losses) and self.losses[1] > self.losses[0]
 
     def __str__(self) -> str:
@@ -188,11 +188,14 @@ class OwnRegion:
 
     @classmethod
     def of(cls, space: SharedSpace, rows: Array) -> OwnRegion:
-        """Find the region of rows.
+        """Fit the density ratio of own rows to the public rows.
 
         Args:
-            space: the space in which rows are compared.
+            space: space in which rows are compared.
             rows: own training rows, shape ``(n, ...)``.
+
+        Returns:
+            The fitted region.
         """
         ratio = space.ratio(RIDGE)
         found = ratio.coefficients(space.features(rows), np.ones((len(rows), 1)))

@@ -27,8 +27,11 @@ from consilience.core.messages.schema import Public
 from consilience.core.validation.arrays import Array
 
 COPY, CROWD = 1 / 3, 1 / 2
-"""Largest distance of a row to its copy, as a part of the usual distance to the nearest row; and distance to
-half of the rows below which a row lies in a crowd, as a part of the usual one."""
+"""Distances of copies and crowds, as parts of the usual distances among own rows.
+
+Up to the first part of the usual distance to the nearest row, a row is a copy of another. Below the second
+part of the usual distance to half of the rows, a row lies in a crowd.
+"""
 MOST = 1 / 2
 """Largest share of copied or crowded public rows, among the rows that would not be so by chance."""
 
@@ -43,14 +46,14 @@ _LOW = 0.05
 """Quantile of the own nearest distances from which, with the median, the decrease of near rows is fitted."""
 
 _ROWS, _NUMBERS = 1_000, 1 << 24
-"""Rows, and numbers in them, that distances are taken of at a time."""
+"""Largest number of rows, and of numbers in them, in one computation of distances."""
 
 
 class Nearness:
-    """Distances as they are usual among a party's own rows.
+    """Comparison of distances with those usual among a party's own rows.
 
     Args:
-        own: its inputs, shape ``(n, ...)`` of numbers or ``(n,)`` of texts.
+        own: own inputs, shape ``(n, ...)`` for numbers or ``(n,)`` for texts.
     """
 
     def __init__(self, own: Array) -> None:
@@ -129,13 +132,13 @@ class Nearness:
         return np.min(found, axis=0), np.min(other, axis=0)
 
     def _half(self, rows: Array) -> Array:
-        """Distances of some rows within which half of them lie."""
+        """Compute for each sampled row the distance within which half of the sampled rows lie."""
         placed = self._placed(rows[_drawn(rows)])
         distances = _distances(placed, placed)
         return np.asarray(np.sort(distances, axis=1)[:, len(distances) // 2])
 
     def _placed(self, rows: Array) -> Any:
-        """Coordinates whose distances count, shape ``(n, d)``; of texts a sparse matrix."""
+        """Compute the coordinates for distances, shape ``(n, d)``; for texts a sparse matrix."""
         if rows.dtype.kind in "UO":
             from sklearn.feature_extraction.text import HashingVectorizer
 
@@ -162,7 +165,7 @@ class PublicComparison:
         self._encode = np.asarray if measured is None else measured.encode
         self._private, self._tests = map(self._encode, (private, tests))
         self.found: dict[str, Array] = {}
-        """Results for the latest public rows, in bits, by what they are of and digests of all rows."""
+        """Cached results for the latest public rows, as bits, by type of result and digests of all rows."""
 
     def recall(self, found: Mapping[str, Array]) -> None:
         """Restore earlier results; present results take precedence."""
@@ -221,13 +224,13 @@ def _drawn(rows: Array) -> NDArray[np.int64]:
 
 
 def _parts(rows: Array) -> Iterator[slice]:
-    """Rows in parts whose distances fit into memory."""
+    """Split rows into slices of a size whose distances fit into memory."""
     step = min(_ROWS, max(1, _NUMBERS // math.prod(rows.shape[1:])))
     return (slice(start, start + step) for start in range(0, len(rows), step))
 
 
 def _alike(columns: Array) -> float:
-    """The chance that two rows have the same numbers, were the columns independent."""
+    """Estimate the probability that two rows have the same numbers, for independent columns."""
     found = 1.0
     for column in columns.T:
         shares = np.unique(column, return_counts=True)[1] / len(column)
@@ -239,7 +242,7 @@ def _alike(columns: Array) -> float:
 
 
 def _contents(rows: Array) -> Iterator[bytes | str]:
-    """Each row as a value that can be counted."""
+    """Iterate over rows as hashable values."""
     return (row if isinstance(row, str) else row.tobytes() for row in rows)
 
 

@@ -21,26 +21,29 @@ class OutgoingStage:
         return False
 
     def before(self, party: Any, tasks: Sequence[Any]) -> None:
-        """Look at tasks before the first of them runs.
+        """Check tasks before the first of them runs.
 
         Args:
             party: the party.
-            tasks: of one request.
+            tasks: tasks of one request.
 
         Raises:
-            KnowledgeRefused: they are not to run.
+            KnowledgeRefused: the stage refuses the tasks.
         """
 
     def outgoing(self, task: Any, agreement: Any, run: Callable[[], Any]) -> Any:
-        """Compute the reply to a task, and give what may leave of it.
+        """Compute the reply to a task, and return the part of it to send.
 
         Args:
             task: the task.
             agreement: the federation's agreement; ``None`` before the party has joined.
-            run: computes the reply that reaches this stage.
+            run: computes the input of this stage: the reply, processed by earlier stages.
+
+        Returns:
+            The reply to send.
 
         Raises:
-            KnowledgeRefused: it may not leave.
+            KnowledgeRefused: the stage refuses to send the reply.
         """
         return run()
 
@@ -57,7 +60,7 @@ class Outbox:
     """The stages of a party.
 
     Attributes:
-        stages: in the order in which a reply passes them.
+        stages: the stages, in the order in which they process a reply.
     """
 
     def __init__(self) -> None:
@@ -65,16 +68,16 @@ class Outbox:
         self._withheld = ""
 
     def use(self, stage: OutgoingStage) -> None:
-        """Add a stage behind the others, in the place of an earlier one of its type."""
+        """Append a stage; it replaces an earlier one of its type."""
         self.stages[:] = [one for one in self.stages if type(one) is not type(stage)] + [stage]
 
     @property
     def withheld(self) -> str:
-        """Words of the last error that did not leave, for the party's own log."""
+        """Text of the last error omitted from a reply, for the party's own log."""
         return self._withheld
 
     def withhold(self, words: str) -> None:
-        """Keep words of an error at the party; empty ones forget the last."""
+        """Keep the text of an error at the party; an empty text removes the last one."""
         self._withheld = words
 
     @contextmanager
@@ -93,18 +96,18 @@ class Outbox:
         return any(stage.discreet for stage in self.stages)
 
     def before(self, party: Any, tasks: Sequence[Any]) -> None:
-        """Have every stage look at tasks before the first of them runs."""
+        """Let every stage check tasks before the first of them runs."""
         for stage in self.stages:
             stage.before(party, tasks)
 
     def outgoing(self, task: Any, agreement: Any, run: Callable[[], Any]) -> Any:
-        """Compute the reply to a task, through all stages."""
+        """Compute the reply to a task, and process it in all stages."""
         for stage in self.stages:
             run = partial(stage.outgoing, task, agreement, run)
         return run()
 
     def note(self, kind: str, question: Sequence[str]) -> None:
-        """Have every stage take note of a question."""
+        """Pass a question about private rows to every stage."""
         for stage in self.stages:
             stage.note(kind, question)
 
@@ -117,20 +120,20 @@ class PartyFeature(Protocol):
 
     @property
     def in_checkpoints(self) -> bool:
-        """Whether checkpoints of a run have it too, and not the party's own state alone."""
+        """Whether checkpoints of a run contain the state, in addition to the party's saved state."""
 
     def joined(self) -> None:
-        """Start again, because the party has joined a federation."""
+        """Reset the state, because the party has joined a federation."""
 
     def to_bytes(self) -> bytes:
-        """Write the state; empty bytes for no state."""
+        """Serialise the state; empty bytes mean no state."""
 
     def read(self, data: bytes | None, *, only: bool) -> None:
-        """Take up what :meth:`to_bytes` wrote.
+        """Restore the state from the bytes of :meth:`to_bytes`.
 
         Args:
             data: the bytes; ``None`` if the state has none.
-            only: whether to forget all later changes.
+            only: whether to discard all later changes.
 
         Raises:
             ValueError: the bytes are damaged.
@@ -138,17 +141,17 @@ class PartyFeature(Protocol):
 
 
 class PrivateTraining(Protocol):
-    """Training of a party's model on private rows in another way, once, as a budget of privacy allows it."""
+    """Replacement of the usual training on private rows; it trains once, within a privacy budget."""
 
     def costs(self) -> tuple[Any, ...]:
         """List the costs of the training, for the stages of the outbox.
 
         Raises:
-            InvalidInput: the party's model cannot be trained so.
+            InvalidInput: this training does not support the party's model.
         """
 
     def fit(self) -> None:
-        """Train the model, if it has not been."""
+        """Train the model; a trained model stays unchanged."""
 
     def check_trained(self) -> None:
         """Raise ``KnowledgeRefused`` if the model was not trained yet."""

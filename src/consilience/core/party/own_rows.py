@@ -123,7 +123,7 @@ class OwnRows:
             )
 
     def _numbers(self, X: Any, tests: Any) -> tuple[Any, Any]:
-        """Read a table by the schema that its own rows suggest, or its single column of texts."""
+        """Read a table by the schema inferred from its own rows, or its single column of texts."""
         if self.table is None:
             where = self._where
             return (
@@ -205,7 +205,7 @@ class OwnRows:
         return hashlib.sha256(json.dumps(self.target_names).encode()).hexdigest()[:8]
 
     def label_columns(self, agreement: Agreement) -> dict[str, int] | None:
-        """Map each class, by the federation's name and the own one, to its column; ``None`` for values."""
+        """Map each class, by the federation's name and by the alias, to its column; ``None`` for values."""
         if not agreement.classes:
             return None
         columns = {name: place for place, name in enumerate(agreement.classes)}
@@ -250,16 +250,16 @@ class OwnRows:
         agreement: Agreement,
         rng: Callable[[], np.random.Generator],
     ) -> tuple[Array, Array, NDArray[np.bool_], int]:
-        """Leave rows out of training, and mark the calibration rows among the others.
+        """Exclude rows from training, and mark the calibration rows among the remaining ones.
 
         Args:
             apart: mark of the private rows that may be trained on, shape ``(n,)``.
-            agreement: the agreement.
-            rng: makes the random numbers that draw the calibration rows, the same each time.
+            agreement: agreement of the federation.
+            rng: makes the generator that draws the calibration rows, in the same state on each call.
 
         Returns:
-            Inputs and labels of the rows that stay, the mark of their calibration rows, and the number of
-            rows to train on if none were left out.
+            Inputs and labels of the remaining rows, the mark of their calibration rows, and the number of
+            training rows before the exclusion.
         """
         if not self.labelled and self.kind == "regression":
             self.y = np.zeros((0, agreement.outputs))
@@ -299,7 +299,7 @@ class OwnRows:
 
     @property
     def outputs_held(self) -> int:
-        """Number of rows of outputs that private and test rows take: targets and answers."""
+        """Number of rows of outputs that private and test rows need, for targets and answers."""
         return 2 * len(self.X) + (0 if self.test is None else 2 * len(self.test[0]))
 
     def _compared(self) -> PublicComparison:

@@ -139,11 +139,11 @@ class Party:
         self.public = public
 
     def keep_states_in(self, home: Path) -> None:
-        """Keep saved states in a folder, which need not exist yet."""
+        """Set the folder for saved states, which need not exist yet."""
         self.home = home
 
     def train_privately(self, training: PrivateTraining | None) -> None:
-        """Train the model on private rows in another way; ``None`` for the usual one."""
+        """Replace the usual training on private rows; ``None`` restores it."""
         self._private_training = training
         if self._trainer is not None:
             self._trainer.use_private_training(training)
@@ -179,7 +179,7 @@ class Party:
 
     @property
     def frozen(self) -> bool:
-        """Whether the model answers, and is never trained."""
+        """Whether the model is fixed: it answers, and is never trained."""
         return isinstance(self.prototype, FixedLearner)
 
     def describe(self) -> Description:
@@ -304,18 +304,18 @@ class Party:
         return (*self.rows.notes, *self._trainer.rare, *self._tested_on_public()) if overlap else ()
 
     def renewed(self) -> Party:
-        """Give the same party in the same federation, untrained, without stages and features."""
+        """Return the same party in the same federation, untrained, without stages and features."""
         other, trainer = copy.copy(self), self.trainer
         other.outbox, other.features, other._private_training = Outbox(), {}, None
         other._trainer = trainer.renewed()
         return other
 
     def leave(self) -> None:
-        """Leave the federation: the party is as it was before it joined."""
+        """Leave the federation, and discard the model trained in it."""
         self._trainer = None
 
     def _joined_rows(self, joining: Joining, public: Public) -> JoinedRows:
-        """Leave rows out, code the targets of the others, and split them."""
+        """Exclude rows, code the targets of the others, and split them."""
         agreement, own, discreet = joining.agreement, self.rows, joining.discreet
         secret = self.rules.keys.secret
         rng = partial(stream, agreement.seed, self.name, 0, "calibration", secret=secret)
@@ -351,14 +351,14 @@ class Party:
         )
 
     def _chooser(self, scores: Scores) -> Chooser | None:
-        """Make what chooses between the model trained alone and the taught one, if the party keeps both."""
+        """Make the chooser of the mixture of local and distilled model, if the party keeps both."""
         keeps = self.rows.labelled and not self.frozen and self._private_training is None
         if self._purpose == "taught" or not keeps or not len(scores.rows.public):
             return None
         return Chooser(self._purpose, scores)
 
     def _tested_on_public(self) -> tuple[str, ...]:
-        """Remark that most test rows are public rows too."""
+        """Return a note if most test rows are also public rows."""
         test, public = self.rows.test, self.public
         if test is None or public is None or not len(public):
             return ()
@@ -402,11 +402,15 @@ class Party:
     # --- its state --------------------------------------------------------------------------------
 
     def save(self, label: str, *, keep: str) -> None:
-        """Save the state (:mod:`.party.state`) as ``home/label``, whole or not at all, and delete others.
+        """Save the state (:mod:`.party.state`) completely or not at all, and delete other states.
 
         Args:
-            label: name of the folder of the state.
-            keep: name of another state that stays.
+            label: name of the state's folder in ``home``.
+            keep: name of another state to keep.
+
+        Raises:
+            InvalidInput: the party has no folder for its states.
+            RunFailed: the state cannot be written.
         """
         folder = self._state_folder(label)
         try:
@@ -479,7 +483,10 @@ class Party:
         state.read_features(self.feature, self.features, folder, only=only)
 
     def join_again(self, folder: Path) -> None:
-        """Join the federation of a saved state; the comparison of rows is read, not computed again.
+        """Join the federation of a saved state, with the cached comparison of rows.
+
+        Args:
+            folder: folder of the state.
 
         Raises:
             RunFailed: the state has another format, or is damaged.
@@ -490,7 +497,7 @@ class Party:
         self.join(agreement)
 
     def _state_folder(self, label: str) -> Path:
-        """Give the folder of a saved state.
+        """Return the folder of a saved state.
 
         Raises:
             InvalidInput: the party has no folder for its states.

@@ -89,7 +89,7 @@ The second is tried only if the first lowers the loss.
 @prints_no_rows
 @dataclass(frozen=True)
 class Lesson:
-    """Public rows that a party is taught in a round.
+    """Public rows and the teacher's targets for the training of a party in a round.
 
     Attributes:
         round: the round.
@@ -116,15 +116,15 @@ class Chooser:
         self._train, self._held_out = rows.train, rows.held_out
         self._outcome = outcome_of(rows.agreement.outcome)
         self.alone: Learner | None = None
-        """The model trained alone, from before its first teacher; part of the party's state."""
+        """Local model, from before the first teacher; part of the party's state."""
         self.saved: Path | None = None
-        """A file that holds it, where there is one."""
+        """File of the local model, if there is one."""
         self.choices: list[Choice] = []
         """Choices after each teacher; part of the party's state."""
         self._said: tuple[Learner | None, Array] = None, np.zeros(0)
 
     def moved_to(self, folder: Path) -> None:
-        """Note that the file of the model trained alone is in another folder now."""
+        """Update the path of the local model's file after its folder was moved."""
         if self.saved is not None:
             self.saved = folder / self.saved.name
 
@@ -147,12 +147,12 @@ class Chooser:
 
     @cached_property
     def _train_ratios(self) -> Array:
-        """Density ratios of the training rows, each from the others."""
+        """Density ratios of the training rows, by cross-fitting."""
         assert self.region is not None
         return self.region.among_themselves(self._train[0])
 
     def _held_out_alone(self) -> Array:
-        """Predictions of the model trained alone on the calibration rows; it never changes."""
+        """Predict the calibration rows with the local model, once, because it never changes."""
         assert self.alone is not None
         if self._said[0] is not self.alone:
             self._said = self.alone, self.alone.predict(self._held_out[0])
@@ -265,7 +265,7 @@ class Chooser:
     def _public_losses(
         self, candidates: Sequence[Choice], taught: Learner, lesson: Lesson
     ) -> Array:
-        """Mean losses of every candidate on the public rows as the teacher labels them."""
+        """Compute the mean loss of every candidate on the public rows against the teacher."""
         assert self.alone is not None
         ours, theirs = (model.predict(lesson.public) for model in (self.alone, taught))
         ratios = self._ratios(lesson.public)
@@ -280,7 +280,7 @@ class Chooser:
         ratios: Array,
         told: tuple[Array, Array | None],
     ) -> Array:
-        """Losses of every candidate at rows, ``(n, n_candidates)``, given both models' answers."""
+        """Compute the losses of every candidate, ``(n, n_candidates)``, from both models' predictions."""
         said = (one.mixed(ours, theirs, ratios) for one in candidates)
         return np.stack([self._row_losses(one, *told) for one in said], axis=1)
 
@@ -308,7 +308,7 @@ def stands_still(before: Array, now: Array, kind: Kind) -> bool:
 
 
 def wrong(outputs: Array, targets: Array) -> int:
-    """Count the rows whose likeliest class is another one."""
+    """Count the rows with a wrong likeliest class."""
     return int((outputs.argmax(axis=1) != targets.argmax(axis=1)).sum())
 
 

@@ -33,7 +33,7 @@ class Scores:
 
     Args:
         rows: rows of the party in its federation.
-        rules: rules of the party on density ratios.
+        rules: rules of the party, which set the precision of density ratios.
     """
 
     def __init__(self, rows: JoinedRows, rules: PartyRules) -> None:
@@ -205,10 +205,11 @@ class Scores:
         return np.asarray(2 * ratio / (ratio + 1))
 
     def calibration_sums(self) -> tuple[Array, tuple[str, ...]]:
-        """Sum up the calibration rows at their nearest public rows, and give notes for the ledger.
+        """Sum the targets of the calibration rows at their nearest public rows, and give notes.
 
         Returns:
-            Shape ``(n_public, n_classes)``; for values ``(n_public, 1 + n_outputs)``, ones in front.
+            Shape ``(n_public, n_classes)``, and the notes. For values, shape ``(n_public, 1 + n_outputs)``,
+            with the number of rows first.
 
         Raises:
             InvalidInput: no two public rows differ.
@@ -267,7 +268,7 @@ class Scores:
 
     @property
     def space(self) -> SharedSpace:
-        """Space in which rows are compared, which all parties share."""
+        """Space in which all parties compare rows."""
         return self._common
 
     @property

@@ -113,10 +113,10 @@ def in_order(y: Any, names: tuple[str, ...], *, where: str) -> Any:
 
 
 def as_test(test: Any, *, where: str) -> tuple[Any, Any, Any]:
-    """Take test rows as inputs, labels, and weights as own rows, ``None`` by default.
+    """Split test data into inputs, labels and weights as own rows; missing weights are ``None``.
 
     Raises:
-        InvalidInput: they are something else.
+        InvalidInput: the data are no pair or triple.
     """
     if not (isinstance(test, tuple | list) and len(test) in (2, 3)):
         mend = "Give (X_test, y_test): rows and labels; or (X_test, y_test, own)."
@@ -180,7 +180,10 @@ def calibration_rows(
         y: names of classes, shape ``(n,)``, or values.
         share: share to hold out, in [0, 1).
         kind: ``"classification"`` or ``"regression"``.
-        rng: draws them.
+        rng: generator of the random draw.
+
+    Returns:
+        Shape ``(n,)``, bool.
     """
     held_out = np.zeros(len(y), dtype=bool)
     labels = y.tolist() if kind == "classification" else [""] * len(y)

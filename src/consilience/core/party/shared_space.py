@@ -1,4 +1,4 @@
-"""Space in which parties compare rows with public ones: made of the public rows alone, the same for all."""
+"""Space in which parties compare rows with public ones: fitted to the public rows alone, equal for all."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class SharedSpace:
         return _made_again, (*self._made_of, self.seed)
 
     def features(self, X: Array) -> Any:
-        """Compute the features of rows; kept for public ones and the last, such as everyone's test rows."""
+        """Compute the features of rows; those of public rows and of the latest other rows are cached."""
         if same_view(self._made_of[0], X):
             return self.space.public
         last = self._last  # read once: parties may run side by side
@@ -66,20 +66,20 @@ class SharedSpace:
 
     @cached_property
     def words(self) -> Callable[[Array], Any]:
-        """Function of rows to their features; of texts those words alone that two public texts have."""
+        """Function from rows to features; for texts, only the words that occur in two public texts."""
         public = self.space.public
         kept = common_columns(public) if issparse(public) else np.asarray
         return lambda X: kept(self.space(X))
 
     @cached_property
     def public_words(self) -> Any:
-        """Features of the public rows, as :attr:`words` gives them."""
+        """Features of the public rows by the function :attr:`words`."""
         public = self.space.public
         return common_columns(public)(public) if issparse(public) else public
 
     @cached_property
     def of_sums(self) -> FeatureSpace:
-        """Space that class sums are made in; of texts their single words."""
+        """Space for class sums; for texts without an encoder, the space of their single words."""
         rows, encoder = self._made_of
         return single_words(rows) if encoder is None and rows.dtype.kind in "UO" else self.space
 
@@ -88,7 +88,7 @@ class SharedSpace:
         return once(self._computed, question, compute)
 
     def dense_features(self, X: Array) -> Array:
-        """Dense features and a constant: those of the space, or coordinates where it is sparse."""
+        """Compute dense features and a constant: those of the space, or coordinates if it is sparse."""
         sparse = issparse(self.space.public)
         told = self.coordinates(X) if sparse else np.asarray(self.space(X), dtype=np.float64)
         return np.hstack([told, np.ones((len(told), 1))])
@@ -98,10 +98,14 @@ class SharedSpace:
         return principal_directions(self.space.public)
 
     def parts(self, *, halved: bool) -> list[tuple[Array, Array, Callable[[Any], Array]]]:
-        """Public rows to be judged, those to judge by, and the latter's directions: two halves, or all.
+        """Split the public rows for a judgement by held-out rows.
 
         Args:
-            halved: whether rows are to be judged by others; fewer than 20 are too few for that.
+            halved: whether each half is judged by the other half; fewer than 20 rows are not halved.
+
+        Returns:
+            For each part, the indices of the judged rows, the indices of the judging rows, and the principal
+            directions of the judging rows.
         """
         count = self.space.public.shape[0]
         everything = np.arange(count)
@@ -120,7 +124,7 @@ class SharedSpace:
         ]
 
     def ratio(self, ridge: float) -> PublicRatio:
-        """Make the ratio to the density of the public rows with this ridge, once."""
+        """Make the density ratio to the public rows with this ridge, once."""
 
         def made() -> PublicRatio:
             if self._ratios:
@@ -145,11 +149,11 @@ def public_features(public: Public, seed: int) -> Array:
 
 
 _FEWEST_HALVED = 20
-"""Public rows of which each half can be judged by the other."""
+"""Least number of public rows for a judgement of each half by the other half."""
 
 
 def shared_space(public: Public, seed: int) -> SharedSpace:
-    """Give the space of these public rows and this seed, made once for all parties in this process."""
+    """Return the space of public rows and a seed, made once for all parties in this process."""
     return once(_COMMON.setdefault(public, {}), seed, lambda: SharedSpace(public, seed))
 
 
@@ -165,12 +169,15 @@ _COMMON: WeakKeyDictionary[Public, dict[int, SharedSpace]] = WeakKeyDictionary()
 
 
 def once(kept: dict[Any, V], key: Any, compute: Callable[[], V]) -> V:
-    """Give the value of a key, computed where it is not there yet.
+    """Return the cached value of a key, computed on the first call.
 
     Args:
-        kept: values by key; the first of more than a few is dropped.
-        key: question that the value answers.
+        kept: values by key; the oldest of more than 16 is dropped.
+        key: key of the value.
         compute: makes the value.
+
+    Returns:
+        The value.
     """
     if key not in kept:
         value = compute()

@@ -112,11 +112,14 @@ def write_state(
 
 
 def feature_files(features: Mapping[str, PartyFeature], *, checkpoint: bool) -> dict[str, bytes]:
-    """Write the state of features, by the names of their files.
+    """Serialise the state of features, by the names of their files.
 
     Args:
         features: the features by name.
-        checkpoint: whether it is for a checkpoint of a run, which some features stay out of.
+        checkpoint: whether it is for a checkpoint of a run, which excludes some features.
+
+    Returns:
+        Contents by file name; features without state are omitted.
     """
     kept = {name: one for name, one in features.items() if one.in_checkpoints or not checkpoint}
     written = {f"{name}{_OF_FEATURE}": one.to_bytes() for name, one in kept.items()}
@@ -339,9 +342,9 @@ def delete_states(home: Path, *, but: Container[str]) -> None:
 
 
 def share_file(file: Path, target: Path) -> None:
-    """Have a file of an earlier state in a new one too, without writing its bytes again.
+    """Link a file of an earlier state into a new one, or copy it if links are not supported.
 
-    Files of a state are never changed in place, so that both may share them.
+    Files of a state are never changed in place, so both may share them.
     """
     target.parent.mkdir(parents=True, exist_ok=True)
     try:
@@ -356,12 +359,12 @@ def _holds(file: Path, content: bytes) -> bool:
 
 
 def _read_arrays(file: Path) -> dict[str, Any]:
-    """Arrays of a file by name; none where there is no such file."""
+    """Read the arrays of a file by name; empty if the file does not exist."""
     return dict(load_file(file)) if file.exists() else {}
 
 
 def _damaged(folder: Path, error: object) -> RunFailed:
-    """An error for a state that cannot be read."""
+    """Make the error for an unreadable state."""
     return RunFailed(
         f"its state is damaged: {error}",
         where=str(folder),

@@ -109,13 +109,13 @@ class Trainer:
         self._public_outputs: dict[tuple[str, bool, int], Array] = {}
 
     def renewed(self) -> Trainer:
-        """Give an untrained trainer of the same rows, which trains on private rows in the usual way."""
+        """Return an untrained trainer of the same rows, with the usual training on private rows."""
         make, least = self._make, self._least_alpha
         chooser = None if self.chooser is None else Chooser(self.chooser.purpose, self.scores)
         return Trainer(make(), make, self.scores, chooser, private_training=None, least_alpha=least)
 
     def use_private_training(self, training: PrivateTraining | None) -> None:
-        """Train on private rows in another way from now on; ``None`` for the usual one."""
+        """Replace the usual training on private rows from now on; ``None`` restores it."""
         self.private_training = training
 
     def untrained(self) -> Learner:
@@ -123,7 +123,7 @@ class Trainer:
         return self._make()
 
     def model_changed(self) -> None:
-        """Note that the model has changed, so that earlier predictions on the public rows no longer hold."""
+        """Record that the model has changed, which invalidates its cached predictions on the public rows."""
         self.changes += 1
 
     def changing(self) -> Learner:
@@ -134,7 +134,7 @@ class Trainer:
         return self.learner
 
     def replace(self, learner: Learner) -> None:
-        """Take another learner in the place of the present one."""
+        """Replace the present learner."""
         self.learner = learner
         self.model_changed()
 
@@ -174,7 +174,7 @@ class Trainer:
         return self._model(lambda learner: learner).outputs(X)
 
     def _model(self, of: Callable[[Learner], Learner]) -> Model:
-        """The model as it stands, made of learners that a function gives."""
+        """Make the current model or mixture; a function returns or copies each learner."""
         chooser, classes = self.chooser, self.agreement.classes
         if chooser is None or chooser.alone is None or not chooser.choices:
             return Model(of(self.learner), classes, self._outcome)
@@ -188,14 +188,16 @@ class Trainer:
         )
 
     def outputs(self, kind: str, *, calibrated: bool = False) -> Array:
-        """Probabilities, logits or values on the public rows, shape ``(n_public, n_outputs)``.
-
-        They are computed once for each state of the model.
+        """Compute the model's outputs on the public rows, once for each state of the model.
 
         Args:
             kind: ``"probabilities"``, ``"logits"`` or ``"values"``.
-            calibrated: correct them by the calibration rows
-                (:class:`~consilience.core.numerics.calibration.Calibration`); not for values.
+            calibrated: whether to calibrate them with the calibration rows
+                (:class:`~consilience.core.numerics.calibration.Calibration`); not for values. The default is
+                false.
+
+        Returns:
+            Shape ``(n_public, n_outputs)``.
         """
         if self.private_training is not None:
             self.private_training.check_trained()
@@ -299,19 +301,19 @@ class Trainer:
         return Lesson(teaching.round, public[taught], targets[taught])
 
     def _keep_alone(self, chooser: Chooser, round: int) -> None:
-        """Keep the model trained alone, before it is first taught."""
+        """Keep a copy of the local model before its first distillation."""
         if chooser.alone is None:
             if not self.learner.fitted:
                 self.fit_private(round)
             chooser.alone = copy.deepcopy(self.learner)
 
     def _may_stand_still(self, teaching: Teaching) -> bool:
-        """Return true if the model would be the same again after the same teacher."""
+        """Return true if a refit to the same teacher would give the same model."""
         refits = not self.learner.abilities.incremental
         return teaching.free_alpha and teaching.taught is None and refits
 
     def _stands_still(self, chooser: Chooser, teaching: Teaching, lesson: Lesson) -> bool:
-        """Keep a model that would be refitted to much the same teacher, and the last choice with it."""
+        """Return true, and repeat the last choice, if the teacher has hardly changed."""
         if not self._may_stand_still(teaching):
             return False
         before, last = self.memory.get("teacher"), chooser.choices[-1:]
@@ -324,7 +326,7 @@ class Trainer:
     def _taught(
         self, chooser: Chooser | None, teaching: Teaching, lesson: Lesson
     ) -> tuple[str, ...]:
-        """Fit the model to a lesson, and choose how it is mixed with the model alone; return notes."""
+        """Fit the model to a lesson, and choose its mixture with the local model; return notes."""
         alpha, abilities = teaching.alpha, self.learner.abilities
         share = alpha if teaching.share is None else teaching.share
         notes = tuple[str, ...]()
@@ -406,9 +408,10 @@ class Trainer:
     def _refit_with_best_alpha(
         self, chooser: Chooser, lesson: Lesson, alpha: float, share: float
     ) -> None:
-        """Refit with the weight of private rows that the party keeps, or tries now; at least ``alpha``.
+        """Refit with the kept weight of private rows, or try larger ones at the first teacher.
 
-        For the purpose ``"everyone"`` own rows count with ``share`` in the choice.
+        The weight is at least ``alpha``. For the purpose ``"everyone"``, ``share`` is the weight of own rows
+        in the choice.
         """
         if chooser.choices and (kept := chooser.choices[-1].alpha) is not None:
             alpha = max(alpha, kept)
@@ -490,5 +493,5 @@ class Trainer:
         self.replace(new)
 
     def _changing_parameters(self) -> Parametric:
-        """The learner of a party that exchanges parameters; noted as changed."""
+        """Return the learner of a party that exchanges parameters, and record the change."""
         return cast(Parametric, self.changing())  # checked where its parameters were asked for

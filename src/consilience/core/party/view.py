@@ -1,4 +1,4 @@
-"""Party as tasks and features see it."""
+"""View of a party for tasks and features."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from consilience.core.party.trainer import Trainer
 
 
 class PartyView(Protocol):
-    """Party that a task runs at."""
+    """Party at which a task runs."""
 
     @property
     def name(self) -> str:
@@ -31,7 +31,7 @@ class PartyView(Protocol):
 
     @property
     def outbox(self) -> Outbox:
-        """Stages that every reply passes."""
+        """Stages that process every reply."""
 
     @property
     def agreement(self) -> Agreement | None:
@@ -47,7 +47,7 @@ class PartyView(Protocol):
 
     @property
     def features(self) -> Mapping[str, Any]:
-        """State of the features that this party has, by name."""
+        """State of the party's features, by name."""
 
     def feature(self, name: str) -> Any:
         """Return the state of a feature at this party, made on the first call."""
@@ -78,6 +78,10 @@ class PartyView(Protocol):
 
     def save(self, label: str, *, keep: str) -> None:
         """Save the state under a label, and delete all others but one.
+
+        Args:
+            label: label of the state.
+            keep: label of another state to keep.
 
         Raises:
             InvalidInput: the party has no folder for its states.

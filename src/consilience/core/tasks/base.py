@@ -137,7 +137,7 @@ class Task(ABC):
 
     @property
     def limited(self) -> Mapping[str, float | None]:
-        """Values of this request that limits bound, by the name of the limit, one of :attr:`limits`."""
+        """Values of this request to compare with limits, by the name of the limit, one of :attr:`limits`."""
         return {}
 
     @property
@@ -261,5 +261,5 @@ class WrappedNetwork:
         return self.network.agreed
 
     def require(self, *tasks: Task) -> Replies:
-        """Ask all parties, and require an answer of each."""
+        """Send tasks to all parties, and require an answer of each."""
         return self.network.require(*tasks)

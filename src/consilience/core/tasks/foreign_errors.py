@@ -120,7 +120,7 @@ def _words(error: BaseException) -> tuple[str, ...]:
 
 
 def _place(error: BaseException) -> str:
-    """Our own last line on the way to an error: `` at consilience/FILE.py:LINE``; empty if there is none."""
+    """Return our last line in a traceback: `` at consilience/FILE.py:LINE``; empty if there is none."""
     for frame in reversed(traceback.extract_tb(error.__traceback__)):
         if (path := _inside(frame.filename)) is not None:
             return f" at consilience/{path.as_posix()}:{frame.lineno}"

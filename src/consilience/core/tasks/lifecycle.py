@@ -1,4 +1,4 @@
-"""Tasks around a protocol: describing, public rows, joining, measuring, checkpoints."""
+"""Tasks around a protocol: description, public rows, joining, evaluation and checkpoints."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Describe(
     limits=(),
     lifecycle="describe",
 ):
-    """Describe yourself: classes, kind of learner. No data."""
+    """Describe yourself: classes and kind of learner, without data."""
 
     round: int = 0
 
@@ -174,7 +174,7 @@ class TakePublic(
 
 
 _LONGEST_DIGEST = 64
-"""Characters of an announced digest that an error repeats."""
+"""Largest number of characters of an announced digest in an error."""
 
 
 def _with_gaps(values: Array, gaps: Array) -> Array:
@@ -218,14 +218,14 @@ class Join(
     limits=("classes",),
     lifecycle="join",
 ):
-    """Take on the agreement and start from an untrained model."""
+    """Accept the agreement and start from an untrained model."""
 
     agreement: Agreement
     round: int = 0
 
     @property
     def limited(self) -> Mapping[str, float]:
-        """Number of classes, with which the cost of models and answers grows."""
+        """Number of classes, which increases the cost of models and answers."""
         return {"classes": len(self.agreement.classes)}
 
     def run(self, party: PartyView) -> Receipt:
@@ -299,7 +299,7 @@ class Restore(
     round: int
 
     def run(self, party: PartyView) -> Receipt:
-        """Load the model and the memory of that round, bit for bit."""
+        """Load the model and the memory of that round, bit-identical."""
         party.restore(checkpoint_name(self.round))
         return Receipt(party=party.name, round=self.round)
 

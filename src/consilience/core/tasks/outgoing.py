@@ -42,11 +42,11 @@ LONGEST_REASON = 200
 
 
 _KEPT = 10_000
-"""Characters of an error that a party keeps in its log."""
+"""Largest number of characters of an error in the party's log."""
 
 
 Outcome = tuple[Any, ...] | Failure
-"""A party's replies, one for each task, or the one failure in their place."""
+"""A party's replies, one for each task, or a single failure instead."""
 
 T = TypeVar("T")
 
@@ -80,12 +80,15 @@ def answer(party: PartyView, tasks: Sequence[Task]) -> Outcome:
 def reply_of(
     party: PartyView, tasks: Sequence[Task], write: Callable[[Sequence[object]], T]
 ) -> tuple[Outcome, T]:
-    """Have a party run tasks, and write its answer; one that cannot be written is a failure of the party.
+    """Have a party run tasks, and encode its answer; an answer that cannot be encoded becomes a failure.
 
     Args:
         party: the party.
         tasks: the tasks, in order.
-        write: from the answer's messages to its bytes (``encode``) or their number (``size``).
+        write: function from the answer's messages to its bytes (``encode``) or their number (``size``).
+
+    Returns:
+        The replies or the failure, and the result of ``write``.
     """
     outcome = answer(party, tasks)
     try:

@@ -30,7 +30,7 @@ class FitPrivate(
     round: int
 
     def releases(self, party: PartyView) -> tuple[Any, ...]:
-        """List the training, if it is with noise."""
+        """List the costs of the training if it adds noise."""
         if party.agreement is None or party.trainer.private_training is None:
             return ()
         return party.trainer.private_training.costs()
@@ -57,7 +57,7 @@ class PredictPublic(
 
     Attributes:
         outputs: ``"probabilities"``, ``"logits"`` or ``"values"``.
-        calibrated: whether they are corrected by the party's calibration rows first; not for values.
+        calibrated: whether to calibrate them first with the party's calibration rows; not for values.
     """
 
     round: int

@@ -1,7 +1,7 @@
-"""Requests on the wire: tasks, and behind them the headers of the stages that changed them on the way.
+"""Requests on the wire: tasks, followed by the headers of the stages that changed them.
 
 A :class:`Stage` changes every request and every answer of a coordinator. It adds a :class:`Header`, which the
-party reads: the header changes the tasks back before they run, and changes the replies before they leave.
+party reads: the header restores the tasks before they run, and changes the replies before they are sent.
 Tasks and protocols do not see the change. Compression is such a stage
 (:mod:`consilience.methods.compression`); :meth:`.NetworkView.wrap` puts one around a network.
 """
@@ -18,19 +18,25 @@ from consilience.core.messages.schema import Agreement
 from consilience.core.messages.wire import encode
 
 MOST_HEADERS = 8
-"""Headers of a request: each has its party work, and nobody puts so many stages around a network."""
+"""Largest number of headers of a request; each one costs the party work, and fewer suffice in practice."""
 
 
 class Header(Brief, ABC):
-    """Base of messages behind the tasks of a request: a party reads tasks and writes replies by them."""
+    """Base class of messages after the tasks of a request, which describe a change by a stage.
+
+    A party uses them to restore the tasks and to change its replies.
+    """
 
     @abstractmethod
     def open(self, tasks: tuple[Any, ...], agreement: Agreement) -> tuple[Any, ...]:
-        """Change tasks back at the party, before they run.
+        """Restore tasks at the party, before they run.
 
         Args:
-            tasks: as they arrived.
+            tasks: the tasks as received.
             agreement: the federation's agreement.
+
+        Returns:
+            The restored tasks.
 
         Raises:
             KnowledgeRefused: they cannot be read.
@@ -40,13 +46,16 @@ class Header(Brief, ABC):
     def seal(
         self, tasks: tuple[Any, ...], replies: tuple[Any, ...], *, party: str, agreement: Agreement
     ) -> tuple[Any, ...]:
-        """Change replies before they leave the party.
+        """Change replies before the party sends them.
 
         Args:
-            tasks: as :meth:`open` gave them.
-            replies: a reply to each.
+            tasks: the result of :meth:`open`.
+            replies: a reply to each task.
             party: name of the party.
             agreement: the federation's agreement.
+
+        Returns:
+            The changed replies.
 
         Raises:
             KnowledgeRefused: a reply would be refused on arrival.
@@ -54,7 +63,7 @@ class Header(Brief, ABC):
 
 
 class Stage(ABC):
-    """A change of every request of a coordinator on its way out, and of every answer on its way in."""
+    """Change of every outgoing request and every incoming answer of a coordinator."""
 
     @abstractmethod
     def send(
@@ -74,13 +83,16 @@ class Stage(ABC):
     def receive(
         self, party: str, tasks: tuple[Any, ...], replies: tuple[Any, ...], agreement: Agreement
     ) -> tuple[Any, ...]:
-        """Change the messages of a party back into its replies.
+        """Restore a party's replies from its messages.
 
         Args:
             party: name of the party.
-            tasks: as :meth:`send` was given them.
+            tasks: the argument of :meth:`send`.
             replies: the messages.
             agreement: the federation's agreement.
+
+        Returns:
+            The restored replies.
 
         Raises:
             KnowledgeRefused: they cannot be read.
@@ -99,10 +111,10 @@ class AskedBefore(Brief):
 
 
 class StagedTasks(tuple[Any, ...]):
-    """Tasks of a request in their changed form; the :attr:`headers` change them back.
+    """Tasks of a request in their changed form; the :attr:`headers` restore them.
 
     Attributes:
-        headers: of the stages, the first one's first.
+        headers: headers of the stages, in the order of the stages.
         passed: at the coordinator, each stage with its input; empty at a party.
     """
 
@@ -125,10 +137,13 @@ class StagedTasks(tuple[Any, ...]):
         return self.passed[0][1]
 
     def opened(self, agreement: Agreement) -> tuple[tuple[Any, ...], ...]:
-        """Change the tasks back at the party.
+        """Restore the tasks at the party.
+
+        Args:
+            agreement: the federation's agreement.
 
         Returns:
-            The tasks before each header, the first header's first; a party runs these.
+            The tasks before each stage, in the order of the headers; a party runs the first entry.
         """
         found: list[tuple[Any, ...]] = []
         tasks = tuple(self)
@@ -140,17 +155,17 @@ class StagedTasks(tuple[Any, ...]):
     def received(
         self, party: str, replies: tuple[Any, ...], agreement: Agreement
     ) -> tuple[Any, ...]:
-        """Change the messages of a party back into its replies, at the coordinator."""
+        """Restore a party's replies from its messages, at the coordinator."""
         for stage, tasks in reversed(self.passed):
             replies = stage.receive(party, tasks, replies, agreement)
         return replies
 
 
 class StagedReplies(tuple[Any, ...]):
-    """Replies as they leave a party, changed by the headers of the request.
+    """Replies of a party, changed by the headers of the request.
 
     Attributes:
-        whole: the replies before that, one for each task; they are not sent, and logs name them.
+        whole: the replies before the change, one for each task; they are logged and not sent.
     """
 
     whole: tuple[Any, ...]
@@ -166,8 +181,13 @@ def sent_through(
 ) -> tuple[Any, ...]:
     """Send the tasks of a request through stages, in order.
 
+    Args:
+        stages: the stages.
+        tasks: the tasks.
+        agreement: the federation's agreement.
+
     Returns:
-        :class:`StagedTasks`; or the tasks themselves, if no stage has anything to change.
+        :class:`StagedTasks`; or the tasks themselves, if no stage changes them.
     """
     headers: list[Header] = []
     passed: list[tuple[Stage, tuple[Any, ...]]] = []
@@ -181,7 +201,7 @@ def sent_through(
 
 
 def open_request(messages: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Give the tasks of a decoded request, as :class:`StagedTasks` if headers follow them.
+    """Return the tasks of a decoded request, as :class:`StagedTasks` if headers follow them.
 
     Raises:
         KnowledgeRefused: there are more than :data:`MOST_HEADERS`.

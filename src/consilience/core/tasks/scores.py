@@ -143,7 +143,7 @@ class ComparePublic(
 
     @of_rows
     def run(self, party: PartyView) -> DensityRatios:
-        """Compute one number for each public row and class, from inputs alone: the same in every round."""
+        """Compute one number for each public row and class, without the model: the same in every round."""
         if self.estimator == "kernel":
             values = party.trainer.scores.density_ratios(self.ridge, calibration=self.calibration)
         else:
@@ -188,12 +188,12 @@ class CountRows(
     limits=(),
     summed="score",
 ):
-    """Count the private rows that you train on."""
+    """Count your private training rows."""
 
     round: int
 
     def run(self, party: PartyView) -> RowCount:
-        """Count them."""
+        """Count the rows; rows excluded because they are also public rows are included."""
         if not party.rows.labelled:
             return RowCount(party=party.name, round=self.round, rows=1, absent=True)
         return RowCount(party=party.name, round=self.round, rows=party.trainer.rows.train_rows)

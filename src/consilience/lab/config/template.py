@@ -171,7 +171,7 @@ def write_study(path: Path, study: Study, rows: Table) -> str | None:
         rows: rows of the table.
 
     Returns:
-        The tolerated irregularity; ``None`` if there was none.
+        The problem for which the configuration was adapted; ``None`` if there was none.
 
     Raises:
         InvalidInput: a run would refuse it, or there is such a file already.

@@ -2,8 +2,8 @@
 
 config.json        the format number, the version that wrote it, the kind of run, and the configuration
 ledger.sqlite      rounds, deliveries, metrics (:mod:`consilience.lab.runs.ledger`)
-models/            trained models if available to the run, and each party's choice between them
-public/            public rows by seed, if a party's choice depends on their similarity to its rows
+models/            trained models if available to the run, and the mixture that each party chose
+public/            public rows by seed, if a party's mixture depends on their similarity to its rows
 state/             parties' checkpoints of a simulated run until it ends
 lock.sqlite        held by the process that works on the run
 """
