@@ -163,7 +163,8 @@ class Guard:
                 found.setdefault(name, said)
             heard = [name for name in heard if self._counts(name, found)]
         if self.watch:
-            for name, said in _other_units(capped, heard, self.let_in, before=set(found)):
+            gone = set(found).difference(self.let_in)
+            for name, said in _other_units(capped, heard, self.let_in, before=gone):
                 found.setdefault(name, said)
                 heard.remove(name)
         if claims is not None and self.watch:
@@ -343,8 +344,7 @@ def _other_units(
     usual = usual_values(np.stack([one.values for one in given]))
     odd = {one.party: other_unit(one.values, usual) for one in given if one.party not in spared}
     odd = {name: said for name, said in odd.items() if said}
-    gone = before.difference(spared)
-    if odd and 2 * (len(odd) + len(gone)) >= len(given) + len(gone):
+    if odd and 2 * (len(odd) + len(before)) >= len(given) + len(before):
         others = ", ".join(one.party for one in given if one.party not in odd)
         raise RunFailed(
             f"values of {', '.join(odd)} are {next(iter(odd.values()))} as those of {others} on the same "

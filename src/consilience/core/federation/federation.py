@@ -243,17 +243,17 @@ class Federation:
             InvalidInput: ``history`` is not from the last run; a joining party is incompatible (then no party
                 joins); the protocol is a different one, or has no further rounds.
         """
-        if history is self._last and self._ran != protocol.name:
-            raise InvalidInput(
-                f"the last run was of {self._ran}, and this is {protocol.name}",
-                where="federation",
-                mend="Resume the same protocol, or run the other one from the beginning.",
-            )
         if history is not self._last:
             raise InvalidInput(
                 "the parties are not as this run left them",
                 where="federation",
                 mend="Go on with what the last run of this federation returned.",
+            )
+        if self._ran != protocol.name:
+            raise InvalidInput(
+                f"the last run was of {self._ran}, and this is {protocol.name}",
+                where="federation",
+                mend="Resume the same protocol, or run the other one from the beginning.",
             )
         done, rounds = history.rounds[-1].state, total_rounds(protocol)
         if rounds <= done.round:

@@ -80,10 +80,14 @@ class History:
             for party, values in row.items()
         )
 
+    @property
+    def _length(self) -> str:
+        """Number of rounds in words, round 0 not counted."""
+        return counted(max(len(self.rounds) - 1, 0), "round", "rounds")
+
     def __repr__(self) -> str:
-        rounds = counted(max(len(self.rounds) - 1, 0), "round", "rounds")
         name = main_metric(key for row in self.metrics for given in row.values() for key in given)
-        said = f"History({rounds}, {counted(len(self.parties), 'party', 'parties')} measured"
+        said = f"History({self._length}, {counted(len(self.parties), 'party', 'parties')} measured"
         if name is None:
             return f"{said})"
         known = [row[~np.isnan(row)] for row in self.metric(name)[[0, -1]]]
@@ -133,8 +137,7 @@ class History:
             why, aside = "the parties hold no test data", bookkeeping_tasks()
             if refused := [d.detail for d in self.failures if d.tasks in aside]:
                 why = f"no metrics left the parties, first: {refused[0]}"
-            rounds = counted(max(len(self.rounds) - 1, 0), "round", "rounds")
-            said = f"{rounds}, nothing measured: {why}"
+            said = f"{self._length}, nothing measured: {why}"
             return visible("\n".join([said, *self._left_out(), *self._noted()]))
         ends = [given for row in (self.metrics[0], last) for given in row.values()]
         pairs = [(given.get(n), given.get(n + OWN)) for given in ends for n in shown]

@@ -163,6 +163,9 @@ _CORE: Mapping[str, tuple[Metric, ...]] = {
 }
 
 
+_CORE_NAMES = {metric.name: metric for metrics in _CORE.values() for metric in metrics}
+
+
 @cache
 def metrics_for(group: str) -> tuple[Metric, ...]:
     """Import the metrics of a group: core's, then those that packages register, by name.
@@ -173,7 +176,6 @@ def metrics_for(group: str) -> tuple[Metric, ...]:
     return (*_CORE[group], *(_registered(group, name) for name in registered_names(_GROUP + group)))
 
 
-@cache
 def find_metric(name: str) -> Metric | None:
     """Find a metric, and import its package; ``None`` for a name that no package here has.
 
@@ -181,18 +183,15 @@ def find_metric(name: str) -> Metric | None:
         name: name of the metric, with ``_own`` or without.
     """
     name = name.removesuffix(OWN)
-    for group, metrics in _CORE.items():
-        if found := [metric for metric in metrics if metric.name == name]:
-            return found[0]
-        if name in registered_names(_GROUP + group):
-            return _registered(group, name)
-    return None
+    if name in _CORE_NAMES:
+        return _CORE_NAMES[name]
+    group = next((group for group in _CORE if name in registered_names(_GROUP + group)), None)
+    return None if group is None else _registered(group, name)
 
 
 def metric_names() -> list[str]:
     """List the names of all metrics, sorted, without importing packages."""
-    core = {metric.name for metrics in _CORE.values() for metric in metrics}
-    return sorted(core.union(*(registered_names(_GROUP + group) for group in _CORE)))
+    return sorted({*_CORE_NAMES}.union(*(registered_names(_GROUP + group) for group in _CORE)))
 
 
 def main_metric(names: Iterable[str]) -> str | None:
